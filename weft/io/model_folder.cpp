@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
+#include "weft/base/first_time.h"
 #include "weft/base/logging.h"
 #include "weft/io/files.h"
 #include "weft/io/gguf_folder.h"
@@ -86,8 +87,7 @@ class Shards {
   }
 
   void warn() const {
-    static std::set<std::string> said;
-    if (!unnamed_.empty() && said.insert(folder_).second)
+    if (!unnamed_.empty() && is_first_time("index " + folder_))
       logging::warn("{} does not name {} of the tensors in its shards: '{}'{}", index_path(),
                     unnamed_.size(), printable(unnamed_.front()),
                     unnamed_.size() > 1 ? ", ..." : ".");

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/base/first_time.h"
 #include "weft/base/logging.h"
 #include "weft/base/text/utf8.h"
 #include "weft/nn/layers.h"
@@ -25,10 +24,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> activatio
 }};
 
 void warn_once(const std::string& warning) {
-  static std::mutex mutex;
-  static std::set<std::string> seen;
-  const std::lock_guard lock(mutex);
-  if (seen.size() < 1000 && seen.insert(warning).second) logging::warn("{}", warning);
+  if (is_first_time(warning)) logging::warn("{}", warning);
 }
 }  // namespace
 

@@ -4,8 +4,6 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <filesystem>
-#include <mutex>
-#include <set>
 #include <string_view>
 #include <sys/stat.h>
 #include <system_error>
@@ -13,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/first_time.h"
 #include "weft/base/host/env.h"
 #include "weft/base/logging.h"
 #include "weft/base/text/suggest.h"
@@ -22,10 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 void warn_once(const std::string& folder, const std::string& warning) {
-  static std::mutex mutex;
-  static std::set<std::string> said;
-  const std::lock_guard lock(mutex);
-  if (said.insert(folder).second) logging::warn("{}", warning);
+  if (is_first_time("cache " + folder)) logging::warn("{}", warning);
 }
 
 // Sets mode 0700 on an empty folder that other users cannot write: no file in it can be from

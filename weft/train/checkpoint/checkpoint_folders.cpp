@@ -4,12 +4,12 @@
 #include <charconv>
 #include <filesystem>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/base/first_time.h"
 #include "weft/base/logging.h"
 #include "weft/base/text/partial_name.h"
 #include "weft/io/files.h"
@@ -103,7 +103,6 @@ void spare_foreign(const std::string& checkpoint) {
 }
 
 void prune(const std::string& run_folder, int64_t keep_last) {
-  static std::set<std::string> said;
   std::vector<CheckpointInfo> all = list_checkpoints(run_folder);
   // A run that resumed from an earlier checkpoint may find later ones, which are not counted.
   while (!all.empty() && !all.back().latest) all.pop_back();
@@ -113,7 +112,7 @@ void prune(const std::string& run_folder, int64_t keep_last) {
     const std::string foreign = foreign_in(old.path);
     if (foreign.empty())
       remove_checkpoint(old.path);
-    else if (said.insert(old.path).second)
+    else if (is_first_time("checkpoint " + old.path))
       logging::warn(
           "{} is not removed, although checkpoint.keep_last is {}: it contains {}, which is not "
           "part of a checkpoint.",
