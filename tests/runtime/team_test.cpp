@@ -1,9 +1,13 @@
-// Tests the team of threads, with more threads than this machine has cores.
+// Tests teams of threads, with more threads than this machine has cores.
+#include "weft/base/host/team.h"
+
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <mutex>
 #include <numeric>
 #include <set>
 #include <string>
@@ -70,6 +74,134 @@ TEST_CASE("nested regions and regions of several threads complete") {
     for (int i = 0; i < 4; ++i) callers.emplace_back(nested);
   }
   CHECK(positions == 4 * 200 * 5 * 4);
+}
+
+// A region that found another thread's under way once ran on its caller alone.
+TEST_CASE("regions that several threads open in one team take turns, and each is divided") {
+  const Threads with(3);
+  std::atomic<int64_t> parts = 0;
+  {
+    std::vector<std::jthread> callers;
+    for (int i = 0; i < 4; ++i)
+      callers.emplace_back([&] {
+        for (int round = 0; round < 500; ++round)
+          parallel_for(5, [&](int64_t, int64_t) { ++parts; });
+      });
+  }
+  CHECK(parts == 4 * 500 * 3);
+}
+
+// Returns the threads that run parts of regions of `team`, seen in a while of regions.
+std::set<std::thread::id> threads_of(Team& team) {
+  const TeamScope scope(team);
+  std::set<std::thread::id> seen;
+  std::mutex mutex;
+  for (int round = 0; round < 100; ++round)
+    parallel_for(team.threads(), [&](int64_t, int64_t) {
+      const std::lock_guard lock(mutex);
+      seen.insert(std::this_thread::get_id());
+    });
+  return seen;
+}
+
+TEST_CASE("teams that compute at the same time share no thread") {
+  const Threads with(8);
+  const std::shared_ptr<Team> teams[] = {make_team(3), make_team(3), make_team(2)};
+  for (int round = 0; round < 20; ++round) {  // threads go from team to team between rounds
+    std::set<std::thread::id> seen[3];
+    std::barrier all_compute(3);
+    {
+      std::vector<std::jthread> callers;
+      for (size_t i = 0; i < 3; ++i)
+        callers.emplace_back([&, i] {
+          const TeamScope scope(*teams[i]);
+          const Computing threads;
+          all_compute.arrive_and_wait();
+          seen[i] = threads_of(*teams[i]);
+          all_compute.arrive_and_wait();
+        });
+    }
+    std::set<std::thread::id> together;
+    for (size_t i = 0; i < 3; ++i) {
+      CHECK(std::ssize(seen[i]) <= teams[i]->threads());
+      together.insert(seen[i].begin(), seen[i].end());
+    }
+    CHECK(together.size() == seen[0].size() + seen[1].size() + seen[2].size());
+    CHECK(threads_of(whole_team()).size() <= 8);
+  }
+}
+
+// Counts threads in parts of regions, of all teams.
+struct Busy {
+  std::atomic<int> now = 0, most = 0;
+  void part() {
+    const int busy = ++now;
+    for (int seen = most; busy > seen && !most.compare_exchange_weak(seen, busy);) {
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    --now;
+  }
+};
+
+TEST_CASE("teams that have more threads than the process take turns, and none starts more") {
+  const Threads with(5);
+  start_team();
+  const size_t before = std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+  Busy busy;
+  std::atomic<int64_t> parts = 0;
+  {
+    std::vector<std::jthread> callers;
+    for (int threads : {5, 4, 3, 2, 2})
+      callers.emplace_back([&, threads] {
+        const std::shared_ptr<Team> team = make_team(threads);
+        const TeamScope scope(*team);
+        for (int round = 0; round < 50; ++round) {
+          const Computing all;
+          for (int region = 0; region < 3; ++region)
+            parallel_for(threads, [&](int64_t, int64_t) { busy.part(), ++parts; });
+        }
+      });
+    const size_t during = std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+    CHECK(during <= before + callers.size());
+  }
+  CHECK(parts == 50 * 3 * (5 + 4 + 3 + 2 + 2));
+  CHECK(busy.most <= 5);
+  CHECK(busy.most >= 2);
+}
+
+// Two teams of one thread compute by turns, so that one always does; a third one that needs both
+// threads comes to its turn.
+TEST_CASE("a team that needs all threads does not wait forever for smaller ones") {
+  const Threads with(2);
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::atomic<bool> came = false;
+  std::atomic<int> computing = 0;
+  auto small = [&] {
+    const std::shared_ptr<Team> team = make_team(1);
+    const TeamScope scope(*team);
+    while (!came && std::chrono::steady_clock::now() < give_up) {
+      const Computing thread;
+      ++computing;
+      const auto wait = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
+      while (computing < 2 && std::chrono::steady_clock::now() < wait) std::this_thread::yield();
+      --computing;
+    }
+  };
+  std::jthread one(small), two(small);
+  while (computing == 0) std::this_thread::yield();
+  const Computing all;
+  CHECK(std::chrono::steady_clock::now() < give_up);
+  came = true;
+}
+
+TEST_CASE("a region of another team runs on its caller while a thread computes") {
+  const Threads with(4);
+  const std::shared_ptr<Team> team = make_team(4);
+  const Computing all;
+  const TeamScope scope(*team);
+  int parts = 0;
+  parallel_for(100, [&](int64_t begin, int64_t end) { parts += begin == 0 && end == 100 ? 1 : 2; });
+  CHECK(parts == 1);
 }
 
 std::set<std::string> threads_of_process() {

@@ -12,6 +12,7 @@
 
 #include "weft/base/host/parallel.h"
 #include "weft/base/host/stopwatch.h"
+#include "weft/base/host/team.h"
 #include "weft/base/logging.h"
 #include "weft/base/memory/alignment.h"
 #include "weft/ir/op_def.h"
@@ -135,7 +136,8 @@ PlanKernels compile_kernels(const BoundPlan& bound, const KernelCompiler& compil
     }
     compiling.go_on(fmt::format("{} are done", ++compiled));
   };
-  auto work = [&] {
+  auto work = [&, &team = current_team()] {
+    const TeamScope same(team);
     try {
       for (size_t i = next++; i < apart.size(); i = next++) compile(apart[i]);
     } catch (...) {

@@ -6,6 +6,7 @@
 
 #include "weft/base/host/parallel.h"
 #include "weft/base/host/stopwatch.h"
+#include "weft/base/host/team.h"
 #include "weft/base/logging.h"
 #include "weft/base/memory/buffer.h"
 #include "weft/base/memory/storage.h"
@@ -117,6 +118,8 @@ class Executable::Running {
 };
 
 void Executable::Running::run_launches() {
+  std::optional<Computing> on_threads;  // of the host, which a device leaves to others
+  if (memory_.is_host()) on_threads.emplace();
   struct Settled {  // also settles when a launch throws
     Residency& residency;
     ~Settled() { residency.settle(); }

@@ -100,7 +100,7 @@ int mapped_stacks(size_t bytes) {
 // Returns the bytes of stacks that this process will map and hardly touch: the stacks of the thread
 // team without the main thread, of the compile threads and of the data loader's prefetch thread.
 size_t stacks_to_come() {
-  const int wanted = thread_count() - 1 + compile_threads() + 1;
+  const int wanted = thread_limit() - 1 + compile_threads() + 1;
   pthread_attr_t attributes;
   size_t each = 0;
   pthread_attr_init(&attributes);
