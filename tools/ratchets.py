@@ -25,7 +25,7 @@ CEILINGS = {
     "long-functions": (18, "functions above 60 lines"),
     "keys-by-text": (6, "keys of recipes by text outside of their table"),
     "recipe-edits": (13, "values of a recipe set by code outside of it"),
-    "mutable-statics": (41, "mutable statics without a reason beside or before them"),
+    "mutable-statics": (37, "mutable statics without a reason beside or before them"),
     "dynamic-casts": (17, "dynamic casts"),
 }
 

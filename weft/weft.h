@@ -15,6 +15,7 @@
 #include "weft/nn/nn.h"
 #include "weft/optim/optim.h"
 #include "weft/tensor/compile.h"
+#include "weft/tensor/session.h"
 #include "weft/tensor/tensor.h"
 #include "weft/train/task/dataset.h"
 #include "weft/train/task/loss.h"

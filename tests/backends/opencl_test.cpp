@@ -4,12 +4,14 @@
 #include "weft/backends/opencl/opencl.h"
 
 #include <array>
+#include <atomic>
 #include <cctype>
 #include <cstring>
 #include <dlfcn.h>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -28,9 +30,12 @@
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
 #include "weft/runtime/executable.h"
+#include "weft/tensor/compile.h"
+#include "weft/tensor/device.h"
+#include "weft/tensor/session.h"
 
 namespace {
-constexpr int allocation_failure = -4, out_of_resources = -5;
+constexpr int not_available = -2, allocation_failure = -4, out_of_resources = -5;
 constexpr unsigned double_fp_config = 0x1032, profile = 0x102E, extensions = 0x1030,
                    max_work_group_size = 0x1004;
 
@@ -38,7 +43,8 @@ struct Calls {
   int buffers = 0;         // created
   bool no_memory = false;  // clCreateBuffer fails
   bool without_f64 = false, without_i64 = false, small_groups = false;
-  bool device_lost = false;  // kernel launches fail
+  bool launches_fail = false;
+  bool device_lost = false;  // launches fail, and waiting for them
 };
 Calls calls;
 
@@ -79,9 +85,12 @@ extern "C" int clEnqueueNDRangeKernel(void* queue, void* kernel, unsigned axes,
                                       const size_t* offset, const size_t* global,
                                       const size_t* local, unsigned waits, void* const* list,
                                       void** event) {
-  if (calls.device_lost) return out_of_resources;
+  if (calls.launches_fail || calls.device_lost) return out_of_resources;
   return next(clEnqueueNDRangeKernel, "clEnqueueNDRangeKernel")(queue, kernel, axes, offset, global,
                                                                 local, waits, list, event);
+}
+extern "C" int clFinish(void* queue) {
+  return calls.device_lost ? not_available : next(clFinish, "clFinish")(queue);
 }
 // NOLINTEND(readability-identifier-naming)
 
@@ -203,10 +212,65 @@ TEST_SUITE("opencl errors") {
     const Value value = draw(DType::f32, {7}) + draw(DType::f32, {7});
     Executable executable(bound_of(exp(value)), *opencl(), std::make_shared<Workspace>());
     executable.run({});
-    calls.device_lost = true;
+    calls.launches_fail = true;
     const std::string said = complaint(ErrorKind::device, [&] { executable.run({}); });
-    calls.device_lost = false;
+    calls.launches_fail = false;
     CHECK(said.find("clEnqueueNDRangeKernel failed: CL_OUT_OF_RESOURCES.") != std::string::npos);
+  }
+  TEST_CASE("a session remembers a lost device, and not one that only refused a launch") {
+    if (opencl() == nullptr) return;
+    const Session session;
+    const SessionScope scope(session);
+    auto step = compile([](const Tensor& x) { return exp(x); }, {.device = "opencl"});
+    const Tensor x = draw(DType::f32, {7});
+    const std::vector<double> want = step(x).to_doubles();
+    calls.launches_fail = true;
+    const std::string refused = complaint(ErrorKind::device, [&] { step(x); });
+    calls.launches_fail = false;
+    CHECK(refused.find("CL_OUT_OF_RESOURCES") != std::string::npos);
+    CHECK(step(x).to_doubles() == want);
+    calls.device_lost = true;
+    complaint(ErrorKind::device, [&] { step(x); });
+    calls.device_lost = false;  // what is lost stays lost
+    for (int use = 0; use < 2; ++use) {
+      const std::string said = complaint(ErrorKind::device, [&] { step(x); });
+      CHECK(
+          said.starts_with("[session] opencl was lost in an earlier run, and this session cannot "
+                           "use it any more. It said: [opencl] clEnqueueNDRangeKernel failed: "
+                           "CL_OUT_OF_RESOURCES."));
+      CHECK(said.find(" Hint: ") == said.rfind(" Hint: "));
+      CHECK(said.find('\n') == std::string::npos);
+    }
+    const std::string eager = complaint(ErrorKind::device, [&] {
+      const DeviceScope on_it("opencl");
+      (x + 1).eval();
+    });
+    CHECK(eager.starts_with("[session] opencl was lost in an earlier run"));
+    const SessionScope another(Session({.threads = 1}));
+    CHECK(compile([](const Tensor& y) { return exp(y); }, {.device = "opencl"})(x).to_doubles() ==
+          want);
+  }
+  TEST_CASE("two sessions on one device, on two threads, have the bits of each alone") {
+    if (opencl() == nullptr) return;
+    const Tensor x = draw(DType::f32, {64, 48}), y = draw(DType::f32, {48, 32});
+    std::atomic<int> wrong = 0;
+    auto work = [&](double factor) {
+      const SessionScope scope(Session({.threads = 1}));
+      auto step =
+          compile([factor](const Tensor& p, const Tensor& q) { return exp(matmul(p, q) * factor); },
+                  {.device = "opencl"});
+      const std::vector<double> first = step(x, y).to_doubles();
+      for (int i = 0; i < 30; ++i) wrong += step(x, y).to_doubles() != first ? 1 : 0;
+      return first;
+    };
+    const std::vector<double> want[] = {work(0.5), work(-0.25)};
+    std::vector<double> got[2];
+    std::thread other([&] { got[0] = work(0.5); });
+    got[1] = work(-0.25);
+    other.join();
+    CHECK(wrong == 0);
+    CHECK(got[0] == want[0]);
+    CHECK(got[1] == want[1]);
   }
   TEST_CASE("a device without float64 refuses float64 operations by operation and device") {
     if (opencl() == nullptr) return;

@@ -97,7 +97,7 @@ TEST_CASE("two steps on two threads share an arena, and neither's results change
 
   std::atomic<int> wrong{0};
   const auto repeat = [&](CompiledStep& step, const Doubles& want) {
-    for (int i = 0; i < 100; ++i) wrong += once(step) != want;
+    for (int i = 0; i < 2000; ++i) wrong += once(step) != want;
   };
   std::thread other([&] { repeat(one, of_one); });
   repeat(two, of_two);

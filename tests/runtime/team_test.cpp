@@ -71,6 +71,7 @@ TEST_CASE("nested regions and regions of several threads complete") {
   };
   {
     std::vector<std::jthread> callers;
+    callers.reserve(4);
     for (int i = 0; i < 4; ++i) callers.emplace_back(nested);
   }
   CHECK(positions == 4 * 200 * 5 * 4);
@@ -79,16 +80,23 @@ TEST_CASE("nested regions and regions of several threads complete") {
 // A region that found another thread's under way once ran on its caller alone.
 TEST_CASE("regions that several threads open in one team take turns, and each is divided") {
   const Threads with(3);
-  std::atomic<int64_t> parts = 0;
+  std::atomic<int64_t> parts = 0, positions = 0;
+  std::barrier begin(4);
   {
     std::vector<std::jthread> callers;
+    callers.reserve(4);
     for (int i = 0; i < 4; ++i)
       callers.emplace_back([&] {
+        begin.arrive_and_wait();
         for (int round = 0; round < 500; ++round)
-          parallel_for(5, [&](int64_t, int64_t) { ++parts; });
+          parallel_for(5, [&](int64_t from, int64_t to) {
+            ++parts, positions += to - from;
+            std::this_thread::sleep_for(std::chrono::microseconds(1));  // others begin meanwhile
+          });
       });
   }
   CHECK(parts == 4 * 500 * 3);
+  CHECK(positions == 4 * 500 * 5);
 }
 
 // Returns the threads that run parts of regions of `team`, seen in a while of regions.
@@ -104,6 +112,29 @@ std::set<std::thread::id> threads_of(Team& team) {
   return seen;
 }
 
+// Returns whether all parts of a region of the team run at the same time.
+bool meet(Team& team) {
+  const TeamScope scope(team);
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  std::atomic<int> here = 0;
+  parallel_for(team.threads(), [&](int64_t, int64_t) {
+    ++here;
+    while (here < team.threads() && std::chrono::steady_clock::now() < give_up)
+      std::this_thread::yield();
+  });
+  return std::chrono::steady_clock::now() < give_up;
+}
+
+TEST_CASE("a team takes the threads that an idle team had") {
+  const Threads with(4);
+  const std::shared_ptr<Team> teams[] = {make_team(4), make_team(3)};
+  for (int round = 0; round < 3; ++round) {
+    CHECK(meet(*teams[0]));
+    CHECK(meet(*teams[1]));
+    CHECK(meet(whole_team()));
+  }
+}
+
 TEST_CASE("teams that compute at the same time share no thread") {
   const Threads with(8);
   const std::shared_ptr<Team> teams[] = {make_team(3), make_team(3), make_team(2)};
@@ -112,6 +143,7 @@ TEST_CASE("teams that compute at the same time share no thread") {
     std::barrier all_compute(3);
     {
       std::vector<std::jthread> callers;
+      callers.reserve(3);
       for (size_t i = 0; i < 3; ++i)
         callers.emplace_back([&, i] {
           const TeamScope scope(*teams[i]);
@@ -169,26 +201,27 @@ TEST_CASE("teams that have more threads than the process take turns, and none st
   CHECK(busy.most >= 2);
 }
 
-// Two teams of one thread compute by turns, so that one always does; a third one that needs both
-// threads comes to its turn.
+// Two teams of one thread compute by turns, and each goes on until the other one has begun, so that
+// one always does; a third one that needs both threads comes to its turn.
 TEST_CASE("a team that needs all threads does not wait forever for smaller ones") {
   const Threads with(2);
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   std::atomic<bool> came = false;
-  std::atomic<int> computing = 0;
-  auto small = [&] {
+  std::atomic<int64_t> begun[2] = {0, 0};
+  auto small = [&](int own) {
     const std::shared_ptr<Team> team = make_team(1);
     const TeamScope scope(*team);
     while (!came && std::chrono::steady_clock::now() < give_up) {
       const Computing thread;
-      ++computing;
-      const auto wait = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
-      while (computing < 2 && std::chrono::steady_clock::now() < wait) std::this_thread::yield();
-      --computing;
+      const int64_t others = begun[1 - own];
+      ++begun[own];
+      const auto wait = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+      while (begun[1 - own] == others && !came && std::chrono::steady_clock::now() < wait)
+        std::this_thread::yield();
     }
   };
-  std::jthread one(small), two(small);
-  while (computing == 0) std::this_thread::yield();
+  std::jthread one(small, 0), two(small, 1);
+  while (begun[0] == 0 || begun[1] == 0) std::this_thread::yield();
   const Computing all;
   CHECK(std::chrono::steady_clock::now() < give_up);
   came = true;

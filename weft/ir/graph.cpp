@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bitset>
+#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -34,16 +35,26 @@ VariableState::VariableState(std::string its_name, Type its_type, Category its_c
   if (storage == nullptr) storage = std::make_shared<Storage>(bytes);
 }
 
-std::vector<std::shared_ptr<VariableState>> copies_of(const VariableState& variable) {
+namespace {
+std::mutex copying;  // guards all `copies`: several sessions may plan steps that read one variable
+
+std::vector<std::shared_ptr<VariableState>> living_copies(const VariableState& variable) {
   std::vector<std::shared_ptr<VariableState>> living;
   for (const std::weak_ptr<VariableState>& known : variable.copies)
     if (std::shared_ptr<VariableState> copy = known.lock()) living.push_back(std::move(copy));
   return living;
 }
+}  // namespace
+
+std::vector<std::shared_ptr<VariableState>> copies_of(const VariableState& variable) {
+  const std::lock_guard lock(copying);
+  return living_copies(variable);
+}
 
 std::shared_ptr<VariableState> copy_in(const std::shared_ptr<VariableState>& variable, DType type,
                                        size_t room) {
-  for (std::shared_ptr<VariableState>& copy : copies_of(*variable))
+  const std::lock_guard lock(copying);
+  for (std::shared_ptr<VariableState>& copy : living_copies(*variable))
     if (copy->type.dtype == type) return std::move(copy);
   auto copy = std::make_shared<VariableState>(variable->name, Type{type, variable->type.shape},
                                               variable->category, std::make_shared<Storage>(room));

@@ -1,6 +1,7 @@
 #include "weft/runtime/copies.h"
 
 #include <algorithm>
+#include <mutex>
 #include <span>
 
 #include "weft/base/host/parallel.h"
@@ -10,6 +11,10 @@
 
 namespace weft {
 namespace {
+// Held while copies are refreshed: steps of several sessions may read one variable, whose copies
+// they share.
+std::mutex refreshing;
+
 template <class Narrow>
 void round_elements(const std::byte* from, std::byte* to, int64_t count) {
   const auto* const wide = reinterpret_cast<const float*>(from);
@@ -87,8 +92,11 @@ Copies::Copies(const BoundPlan& bound, const KernelLibrary& library) : library_(
 }
 
 void Copies::refresh() const {
+  std::unique_lock lock(refreshing, std::defer_lock);
+  if (!read_.empty()) lock.lock();
   for (const auto& copy : read_)
     if (!copy->storage->is_copy_of(*copy->copy_of->storage)) make_anew(*copy);
+  if (lock) lock.unlock();
   std::vector<std::shared_ptr<VariableState>> stale;  // allocates nothing while it stays empty
   for (const auto& derived : derived_)
     if (is_stale(*derived)) stale.push_back(derived);

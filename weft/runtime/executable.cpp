@@ -40,14 +40,14 @@ class Executable::Running {
         residency_(make_residency(bound, memory_, *workspace_, folder)),
         copies_(bound, library),
         results_(bound, *residency_, memory_, workspace_) {
+    const auto lock = memory_.enter();
     set_poisoning(debug_build && memory_.is_host());
     start_team();
     const bool stages = library.stages_inputs();
-    check_fits(stages ? staged_bytes(plan_) : 0, beside);
+    residency_->check_fits(stages ? staged_bytes(plan_) : 0, beside);
     kernels_ = compile_kernels(bound, compiler_, library.kernels(), memory_);
     residency_->place_offloaded();
     inputs_.emplace(plan_, *residency_, memory_, stages);
-    const auto lock = workspace_->enter();
     workspace_->detach_results();
     workspace_->reserve(plan_.arena_bytes, memory_);
     residency_->place_constants();
@@ -56,6 +56,7 @@ class Executable::Running {
 
   // Waits for kernels, which must not outlive their memory or, at process exit, their compiler.
   ~Running() {
+    const auto lock = memory_.enter();
     try {
       memory_.finish();
     } catch (const Error& lost) {  // reported to whoever waits for a result
@@ -67,17 +68,16 @@ class Executable::Running {
 
   std::span<const Value> run(std::span<const Value> inputs);
   void settle_variables() {
-    const auto lock = workspace_->enter();
+    const auto lock = memory_.enter();
     settle();
   }
   void release() {
-    const auto lock = workspace_->enter();
     results_.release();
     binding_.invalidate();
   }
   std::byte* address(int slot) const { return residency_->address(slot); }
   size_t used_arena_bytes() const {
-    const auto lock = workspace_->enter();
+    const auto lock = memory_.enter();
     return workspace_->touched_bytes();
   }
   void set_observer(LaunchObserver observer) { observer_ = std::move(observer); }
@@ -88,10 +88,6 @@ class Executable::Running {
   }
 
  private:
-  void check_fits(size_t staged, size_t beside) const {
-    const auto lock = workspace_->enter();
-    residency_->check_fits(staged, beside);
-  }
   void check(std::span<const Value> inputs) const;
   void settle();
   void run_recorded();
@@ -199,7 +195,7 @@ void Executable::Running::check(std::span<const Value> inputs) const {
 
 std::span<const Value> Executable::Running::run(std::span<const Value> inputs) {
   check(inputs);
-  const auto lock = workspace_->enter();
+  const auto lock = memory_.enter();
   results_.claim_arena();                           // an input may be a result of the last run
   workspace_->reserve(plan_.arena_bytes, memory_);  // where it was released
   for (const Value& input : inputs) input.eval();   // may bring variables back to the host
@@ -246,10 +242,8 @@ void Executable::set_timer(LaunchTimer timer) { running().set_timer(std::move(ti
 void Executable::set_poisoning(bool on) { running().set_poisoning(on); }
 
 namespace {
-size_t arena_bytes(Workspace* workspace) {
-  if (workspace == nullptr) return 0;
-  const auto lock = workspace->enter();
-  return workspace->buffer == nullptr ? 0 : workspace->buffer->bytes;
+size_t arena_bytes(const Workspace* workspace) {
+  return workspace == nullptr || workspace->buffer == nullptr ? 0 : workspace->buffer->bytes;
 }
 }  // namespace
 
@@ -272,7 +266,6 @@ std::unique_ptr<Executable> make_executable(const std::function<BoundPlan()>& pl
       return made;
     } catch (const KernelsRefused& refused) {
       refusals.insert(refusals.end(), refused.refusals.begin(), refused.refusals.end());
-      const auto lock = workspace->enter();
       workspace->shrink(arena);
     }
   }

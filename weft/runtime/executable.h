@@ -21,6 +21,7 @@ using LaunchObserver = std::function<void(size_t launch)>;
 // Called for every launch after a run, with its begin (steady clock) and its duration in seconds.
 using LaunchTimer = std::function<void(size_t launch, double begin, double seconds)>;
 
+// An Executable is for one thread at a time, together with the others of its workspace.
 class Executable {
  public:
   // Compiles the kernels, several in parallel, and runs each kernel that a library may refuse once

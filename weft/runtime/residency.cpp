@@ -42,22 +42,6 @@ std::shared_ptr<Buffer> part_of(std::span<std::byte> lent, size_t bytes) {
 }
 }  // namespace
 
-std::unique_lock<std::mutex> Workspace::enter() {
-  std::unique_lock lock(mutex);
-  const std::thread::id here = std::this_thread::get_id();
-  if (user != std::thread::id() && user != here && !is_shared) {
-    is_shared = true;
-    if (buffer != nullptr && lent.empty()) {
-      const size_t bytes = buffer->bytes;
-      results = nullptr;
-      buffer = nullptr;
-      reserve(bytes, *memory);
-    }
-  }
-  user = here;
-  return lock;
-}
-
 void Workspace::reserve(size_t bytes, DeviceMemory& of) {
   if (buffer != nullptr && buffer->bytes >= bytes) return;
   memory = &of;
@@ -77,6 +61,15 @@ void Workspace::shrink(size_t bytes) {
 
 void Workspace::detach_results() {
   if (results != nullptr) results->detach();
+}
+
+void Workspace::leave_to_results() {
+  if (buffer == nullptr || !lent.empty()) return;
+  results = nullptr;
+  const auto lock = memory->enter();
+  const size_t bytes = buffer->bytes;
+  buffer = nullptr;
+  reserve(bytes, *memory);
 }
 
 size_t Workspace::touched_bytes() const {

@@ -1,14 +1,12 @@
-// Residency manages where the bytes of a plan are during a run. All plans of a program share the
+// Residency manages where the bytes of a plan are during a run. All plans of a session share the
 // arena; variables and constants are in memory that kernels can access. Offloaded slots
 // (Space::file) are in files or, for a device, in host memory.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -21,22 +19,15 @@ namespace weft {
 
 class Results;
 
-// A Workspace is the arena that executables of one program share: only one of them runs at a time,
-// the others wait. It grows when an executable is made, never during a run.
-//
-// Results stay in the arena after a run, and the thread that ran may read them without a lock until
-// it runs again. A run on another thread must not touch them: the first such run leaves the arena
-// to the results and allocates a new arena; from then on every run copies its results out
-// (is_shared).
+// A Workspace is the arena that executables share. Its users see to it that one of them runs at a
+// time (Session, weft/tensor/session.h). It grows when an executable is made, never during a run.
 struct Workspace {
-  // Waits for the run of another thread, and returns the lock that a user of the arena holds.
-  [[nodiscard]] std::unique_lock<std::mutex> enter();
-  std::mutex mutex;
-  std::thread::id user = {};  // the thread that used the arena last; none: the arena is unused
-  bool is_shared = false;     // several threads have used it
   std::shared_ptr<Buffer> buffer;
   DeviceMemory* memory = nullptr;  // owns the buffer; null without one
   Results* results = nullptr;      // the results that are in the arena
+  // Whether each run moves its results to memory of their own, as their readers do not know when
+  // the arena is used next: several threads run its executables.
+  bool moves_results = false;
   // `lent` is memory of the caller, aligned to buffer_alignment, in which the arena grows; empty:
   // the arena is allocated.
   std::span<std::byte> lent = {};
@@ -45,6 +36,9 @@ struct Workspace {
   void shrink(size_t bytes);  // back to the size before a plan that was given up
   // Moves results in the arena whose handles are held to memory of their own.
   void detach_results();
+  // Leaves the arena to the holders of the results in it, who may be reading them, and allocates
+  // another one. Memory of the caller stays the arena.
+  void leave_to_results();
   // Measures the end of the highest cache line that was written since the buffer was allocated.
   size_t touched_bytes() const;
 };

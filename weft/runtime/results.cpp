@@ -19,7 +19,6 @@ Results::Results(const BoundPlan& bound, const Residency& residency, DeviceMemor
       values_(plan_.outputs.size()) {}
 
 Results::~Results() {
-  const std::lock_guard lock(workspace_->mutex);
   if (workspace_->results != this) return;
   workspace_->results = nullptr;
   try {
@@ -59,7 +58,7 @@ std::span<const Value> Results::show() {
                                                              : workspace_->buffer;
     storage = std::make_shared<Storage>(memory_, std::move(view));
   }
-  if (workspace_->is_shared) leave_arena();
+  if (workspace_->moves_results) leave_arena();
   return values_;
 }
 
@@ -78,7 +77,6 @@ void Results::release() {
   forget();
   if (workspace_->results == this) workspace_->results = nullptr;
   workspace_->buffer = nullptr;
-  workspace_->user = {};
 }
 
 }  // namespace weft

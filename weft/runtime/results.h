@@ -1,6 +1,6 @@
 // Results are the handles of the outputs of a plan's last run, as views of the arena. An output
 // that somebody still holds when a plan of the same workspace runs next moves to memory of its own
-// first.
+// first. Nothing of an executable may run meanwhile.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ class Results {
   // Moves results whose handles are held to memory of their own.
   void detach();
   // Makes handles of the outputs of a run, and reuses the handles of the last run that nobody
-  // holds. Where threads share the arena, moves the results to memory of their own.
+  // holds. Moves the results to memory of their own where Workspace::moves_results says so.
   std::span<const Value> show();
   // Drops all handles, as their addresses are no longer the plan's.
   void forget();

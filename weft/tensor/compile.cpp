@@ -1,7 +1,6 @@
 // Runs pending work outside of compiled steps and reads results.
 #include <algorithm>
 #include <array>
-#include <map>
 #include <mutex>
 #include <ranges>
 #include <set>
@@ -18,9 +17,12 @@
 #include "weft/runtime/residency.h"
 #include "weft/runtime/summary.h"
 #include "weft/tensor/eager.h"
+#include "weft/tensor/session_state.h"
 #include "weft/tensor/trace.h"
 
 namespace weft {
+using detail::SessionState;
+using detail::SessionUse;
 namespace {
 bool is_ready(const Tensor& value) {
   (void)value.type();  // throws for an empty handle
@@ -165,6 +167,7 @@ struct CompiledStep::State {
   struct Cached {
     std::vector<Type> types;
     std::optional<int64_t> seed;  // seed of a step that draws random numbers: its kernels hold it
+    const KernelLibrary* device;
     std::unique_ptr<Executable> executable;
 
     template <class Inputs, class Projection = std::identity>
@@ -173,8 +176,14 @@ struct CompiledStep::State {
              (!seed || *seed == current_seed());
     }
   };
-  std::vector<Cached> cache;
-  std::shared_ptr<Workspace> workspace;  // the caller's; null: shared by the program's steps
+  Session session = current_session();
+  std::vector<Cached> cache = {};
+  std::shared_ptr<Workspace> workspace = nullptr;  // the caller's; null: shared by the session's
+
+  ~State() {
+    const SessionUse use(session);
+    cache.clear();
+  }
 
   // Returns null if no executable is cached for these types.
   Executable* prepared(std::span<const Type> types) const {
@@ -191,17 +200,6 @@ struct CompiledStep::State {
 };
 
 namespace {
-// Returns the arena that all steps of a device share; it is freed with the last of them.
-std::shared_ptr<Workspace> shared_workspace(const DeviceMemory& memory) {
-  static std::mutex mutex;
-  static std::map<const DeviceMemory*, std::weak_ptr<Workspace>> workspaces;
-  const std::lock_guard lock(mutex);
-  std::weak_ptr<Workspace>& known = workspaces[&memory];
-  std::shared_ptr<Workspace> workspace = known.lock();
-  if (workspace == nullptr) known = workspace = std::make_shared<Workspace>();
-  return workspace;
-}
-
 // Returns whether a step reads a value that was computed outside of it as a constant: the value
 // derives from elements in memory, or from no variable.
 bool is_constant(const Tensor& value) {
@@ -243,7 +241,7 @@ void detail::wrong_number_of_inputs(int expected, size_t got) {
 }
 
 CompiledStep::CompiledStep(Function function, const StepOptions& options)
-    : state_(new State{std::move(function), options, {}, {}}) {}
+    : state_(new State{std::move(function), options}) {}
 CompiledStep::~CompiledStep() = default;
 CompiledStep::CompiledStep(CompiledStep&&) noexcept = default;
 CompiledStep& CompiledStep::operator=(CompiledStep&&) noexcept = default;
@@ -263,9 +261,17 @@ void CompiledStep::use_workspace(std::span<std::byte> memory) {
   state_->workspace->lent = memory;
 }
 
-Graph CompiledStep::capture(std::span<const Type> types) const { return state_->capture(types); }
+std::unique_lock<std::recursive_mutex> CompiledStep::enter() const {
+  return std::unique_lock(SessionState::of(state_->session).running);
+}
+
+Graph CompiledStep::capture(std::span<const Type> types) const {
+  const SessionUse use(state_->session);
+  return state_->capture(types);
+}
 
 Executable& CompiledStep::prepare(std::span<const Type> types) {
+  const SessionUse use(state_->session);
   if (Executable* known = state_->prepared(types)) return *known;
   const StepOptions& options = state_->options;
   const uint64_t first = scalar(0)->id;
@@ -274,11 +280,15 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
   const KernelLibrary& device = library(options.device);
   const bool draws = std::ranges::any_of(
       graph.nodes(), [](const Tensor& value) { return value->op->kind == OpKind::random; });
+  use.state().note_thread();
   const std::shared_ptr<Workspace> workspace =
-      state_->workspace != nullptr ? state_->workspace : shared_workspace(device.memory());
+      state_->workspace != nullptr ? state_->workspace : use.state().workspace_of(device.memory());
+  auto executable = use.state().on(
+      device, [&] { return compile_graph(graph, device, workspace, {.step = options}); });
   state_->cache.push_back({{types.begin(), types.end()},
                            draws ? std::optional(current_seed()) : std::nullopt,
-                           compile_graph(graph, device, workspace, {.step = options})});
+                           &device,
+                           std::move(executable)});
   return *state_->cache.back().executable;
 }
 
@@ -287,6 +297,7 @@ PlanSummary CompiledStep::plan(std::span<const Type> types) {
 }
 
 PlanSummary CompiledStep::plan_on(const Device& on, std::span<const Type> types) {
+  const SessionUse use(state_->session);
   const StepOptions& options = state_->options;
   const std::string& device = on.name();
   const KernelLibrary& own = library(device);
@@ -304,10 +315,18 @@ PlanSummary CompiledStep::plan_on(const Device& on, std::span<const Type> types)
 }
 
 std::span<const Tensor> CompiledStep::run(std::span<const Tensor> inputs) {
-  for (State::Cached& cached : state_->cache)
-    if (cached.is_for(inputs, &Tensor::type)) return cached.executable->run(inputs);
-  std::vector<Type> types;
-  for (const Tensor& input : inputs) types.push_back(input.type());
-  return prepare(types).run(inputs);
+  const SessionUse use(state_->session);
+  use.state().note_thread();
+  auto for_inputs = [&](const State::Cached& cached) {
+    return cached.is_for(inputs, &Tensor::type);
+  };
+  auto known = std::ranges::find_if(state_->cache, for_inputs);
+  if (known == state_->cache.end()) {
+    std::vector<Type> types;
+    for (const Tensor& input : inputs) types.push_back(input.type());
+    prepare(types);
+    known = std::prev(state_->cache.end());
+  }
+  return use.state().on(*known->device, [&] { return known->executable->run(inputs); });
 }
 }  // namespace weft

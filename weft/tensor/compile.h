@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <tuple>
@@ -39,9 +40,9 @@ class ModeScope {  // sets the mode for computing and capturing while it lives
 std::vector<Tensor> transform_captured(std::span<const Tensor> results,
                                        const std::function<Graph(const Graph&)>& pass);
 
-// CompiledStep is the step behind compile(): values in, values out. Several threads may run a step
-// each; steps that share memory wait for each other. One step is for one thread at a time, because
-// its next run replaces its results.
+// CompiledStep is the step behind compile(): values in, values out. It belongs to the session in
+// which it was made (weft/tensor/session.h) and runs there, whichever thread calls it. Steps of one
+// session wait for each other.
 class CompiledStep {
  public:
   using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
@@ -51,11 +52,14 @@ class CompiledStep {
   CompiledStep& operator=(CompiledStep&&) noexcept;
 
   // Puts the arena of all plans of this step in the caller's memory instead of the memory that the
-  // steps of a program share; for the host's devices, before the first run. The memory must be
+  // steps of a session share; for the host's devices, before the first run. The memory must be
   // aligned to buffer_alignment (64 bytes) and outlive the step and its results. Other writes to it
-  // between runs spoil only results that were not copied out. A run whose plan needs more bytes
-  // throws Error(does_not_fit).
+  // between runs spoil only results that were not copied out, and so do runs on another thread. A
+  // run whose plan needs more bytes throws Error(does_not_fit).
   void use_workspace(std::span<std::byte> memory);
+  // Waits for the run of another thread in the session, and returns the lock that keeps runs of
+  // other threads waiting.
+  [[nodiscard]] std::unique_lock<std::recursive_mutex> enter() const;
   // Captures the step for inputs of these types, for a caller that plans it without running it.
   Graph capture(std::span<const Type> types) const;
   // Captures and plans the step for inputs of these types, once, without running it.
@@ -65,7 +69,8 @@ class CompiledStep {
   // run would.
   PlanSummary plan(std::span<const Type> types);
   PlanSummary plan_on(const Device& device, std::span<const Type> types);
-  // Results stay valid as handles; see Executable::run.
+  // Results stay valid as handles; see Executable::run. The next run of this step replaces the
+  // span, so threads that share the step take its results under enter().
   std::span<const Tensor> run(std::span<const Tensor> inputs);
 
  private:
@@ -146,6 +151,7 @@ class Compiled {
   template <ReadsAsTensor... Inputs>
   Result operator()(const Inputs&... inputs) {
     std::array<Tensor, sizeof...(Inputs)> values{Tensor(inputs)...};
+    const auto lock = step_.enter();  // until the results are taken
     std::span<const Tensor> results = step_.run(values);
     if constexpr (std::is_same_v<Result, Tensor>) {
       return results.front();

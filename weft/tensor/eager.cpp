@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -19,10 +18,10 @@
 #include "weft/runtime/inputs.h"
 #include "weft/runtime/residency.h"
 #include "weft/tensor/device.h"
+#include "weft/tensor/session_state.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft {
-using detail::EagerPlans;
 namespace {
 constexpr size_t most_plans = 64;
 // A cached plan copies its inputs into its arena. For more bytes of inputs than this, planning
@@ -32,7 +31,7 @@ constexpr size_t most_input_bytes = size_t{64} << 20;
 // and once in memory of the device.
 constexpr size_t most_staged_bytes = size_t{64} << 20;
 
-thread_local const KernelLibrary* scope_device = nullptr;
+thread_local const KernelLibrary* scope_device = nullptr;  // of the innermost DeviceScope
 
 // Returns the data and variables that a graph reads, in the order of first use. Graphs of equal
 // structure give the same order, whichever tensor was created first.
@@ -102,12 +101,14 @@ std::vector<Tensor> results_of(Executable& executable, std::span<const Tensor> i
   return results;
 }
 
-// Plans caches executables by the text of their graph, the most recently used first. Between runs
-// they hold no arena, which belongs to the results.
-class Plans {
+}  // namespace
+
+namespace detail {
+// EagerCache keeps executables by the text of their graph, the most recently used first. Between
+// runs they hold no arena, which belongs to the results. One thread at a time uses it.
+class EagerCache {
  public:
   std::vector<Tensor> run(std::span<const Tensor> values, const KernelLibrary& device) {
-    const std::lock_guard lock(mutex_);
     Graph graph;
     graph.outputs.assign(values.begin(), values.end());
     const std::vector<Tensor> leaves = leaves_of(graph);
@@ -118,7 +119,7 @@ class Plans {
     std::vector<Tensor> inputs;
     inputs.reserve(leaves.size());
     for (const Tensor& leaf : leaves) inputs.push_back(elements_of(leaf));
-    const Plans::Iterator plan = find_or_make(form_of(graph, leaves), device);
+    const Iterator plan = find_or_make(form_of(graph, leaves), device);
     try {
       return results_of(*plan->executable, inputs);
     } catch (...) {  // the device is lost, or its memory is full
@@ -126,10 +127,7 @@ class Plans {
       throw;
     }
   }
-  EagerPlans counts() const {
-    const std::lock_guard lock(mutex_);
-    return {made_, plans_.size()};
-  }
+  EagerPlans counts() const { return {made_, plans_.size()}; }
 
  private:
   struct Kept {
@@ -169,23 +167,22 @@ class Plans {
     }
   }
 
-  mutable std::mutex mutex_;
   std::list<Kept> plans_;
   int64_t made_ = 0;
 };
 
-// The cache is never destroyed: at the end of the process, compilers and devices are destroyed
-// before it would be.
-Plans& plans() {
-  static Plans& all = *new Plans;
-  return all;
-}
-}  // namespace
+std::shared_ptr<EagerCache> make_eager_cache() { return std::make_shared<EagerCache>(); }
 
-std::vector<Tensor> detail::run_eagerly(std::span<const Tensor> values) {
-  return plans().run(values, scope_device != nullptr ? *scope_device : library("cpu"));
+std::vector<Tensor> run_eagerly(std::span<const Tensor> values) {
+  const SessionUse use;
+  const KernelLibrary& device = scope_device != nullptr ? *scope_device : library("cpu");
+  return use.state().on(device, [&] { return use.state().eager->run(values, device); });
 }
-detail::EagerPlans detail::eager_plans() { return plans().counts(); }
+EagerPlans eager_plans() {
+  const SessionUse use;
+  return use.state().eager->counts();
+}
+}  // namespace detail
 
 DeviceScope::DeviceScope(const Device& device) : saved_(scope_device) {
   const KernelLibrary& found = library(device);

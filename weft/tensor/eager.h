@@ -1,9 +1,10 @@
-// Evaluates values outside of compiled steps, on plans that are kept. This header is internal to
-// tensor/.
+// Evaluates values outside of compiled steps, on plans that the session keeps. This header is
+// internal to tensor/.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -11,14 +12,18 @@
 
 namespace weft::detail {
 
-// Returns the elements of pending values on the host, computed on the device of the innermost
-// DeviceScope.
+// EagerCache has the plans that one session keeps.
+class EagerCache;
+std::shared_ptr<EagerCache> make_eager_cache();
+
+// Returns the elements of pending values on the host, computed in the current session on the device
+// of the innermost DeviceScope.
 std::vector<Tensor> run_eagerly(std::span<const Tensor> values);
 
 struct EagerPlans {
-  int64_t made = 0;  // plans made since the process began, kept or not
+  int64_t made = 0;  // plans made since the session began, kept or not
   size_t kept = 0;   // plans in the cache now
 };
-EagerPlans eager_plans();
+EagerPlans eager_plans();  // of the current session
 
 }  // namespace weft::detail

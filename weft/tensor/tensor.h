@@ -151,14 +151,15 @@ Tensor tensor(std::initializer_list<std::initializer_list<T>> rows,
 // Makes a tensor over bytes that `owner` keeps alive.
 Tensor tensor_over(std::shared_ptr<void> owner, void* data, Type type);
 
-// Sets the seed of the process, for parameter initialization and dropout. The default is 0.
+// Sets the seed of the current session (weft/tensor/session.h), for parameter initialization and
+// dropout. The default is 0.
 void manual_seed(int64_t seed);
 int64_t current_seed();
 // Returns the key of the next random op. Its stream follows the path of the module that draws, so
 // that a mask does not change when another module joins or leaves the step. Its step comes from a
 // Variable that a compiled step advances by one if it drew numbers.
 RandomKey next_random_key();
-Variable random_step();  // i64 scalar, saved with checkpoints
+Variable random_step();  // i64 scalar of the current session, saved with checkpoints
 // These draw with the next random key: f32 in [0, 1), f32 of mean 0 and variance 1, i64 in [low,
 // high), bool that is true with `probability`, i64 that holds each of 0 .. count - 1 once.
 Tensor rand(const Shape& shape, std::source_location where = std::source_location::current());

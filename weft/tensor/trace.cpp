@@ -11,11 +11,12 @@
 #include "weft/ops/apply.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/methods.h"
+#include "weft/tensor/session_state.h"
 
 namespace weft {
 namespace detail {
 namespace {
-thread_local Trace* active = nullptr;
+thread_local Trace* active = nullptr;  // the capture in progress
 
 // A TraceScope makes a trace the active one while the user's function runs.
 class TraceScope {
@@ -174,17 +175,16 @@ std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,
 }
 
 namespace {
-int64_t seed = 0;
-int64_t draws_outside = 0;  // draws of random numbers outside of steps, so far
-thread_local Mode outside_mode = Mode::train;
+thread_local Mode outside_mode = Mode::train;  // outside of captured steps
 }  // namespace
 
 void manual_seed(int64_t value) {
-  seed = value;
-  draws_outside = 0;
-  random_step().assign(tensor(std::vector<int64_t>{0}, {}));
+  detail::SessionState& session = detail::session_state();
+  session.seed = value;
+  session.draws_outside = 0;
+  session.random_step.assign(tensor(std::vector<int64_t>{0}, {}));
 }
-int64_t current_seed() { return seed; }
+int64_t current_seed() { return detail::session_state().seed; }
 
 Mode current_mode() {
   auto* trace = detail::active_trace();
@@ -199,20 +199,19 @@ void set_mode(Mode mode) {
 ModeScope::ModeScope(Mode mode) : saved_(current_mode()) { set_mode(mode); }
 ModeScope::~ModeScope() { set_mode(saved_); }
 
-Variable random_step() {
-  static const Variable step("random_step", {DType::i64, {}}, Category::buffer_state);
-  return step;
-}
+Variable random_step() { return detail::session_state().random_step; }
 
 RandomKey next_random_key() {
+  detail::SessionState& session = detail::session_state();
   if (auto* trace = detail::active_trace()) {
     const std::string* module = current_origin().module;
     const int64_t stream = trace->streams.next(module != nullptr ? *module : "");
-    return {.step = random_step().value(), .seed = seed, .stream = stream};
+    return {.step = session.random_step.value(), .seed = session.seed, .stream = stream};
   }
   // Outside of steps every call gets a step number below -1, which no step has; parameters are
   // drawn at -1. The number is an element, not a constant, so that a loop draws with one plan.
-  return {.step = tensor(std::vector<int64_t>{-2 - draws_outside++}, {}), .seed = seed};
+  return {.step = tensor(std::vector<int64_t>{-2 - session.draws_outside++}, {}),
+          .seed = session.seed};
 }
 
 Tensor rand(const Shape& shape, std::source_location where) {

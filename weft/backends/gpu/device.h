@@ -30,6 +30,8 @@ class Device : public DeviceMemory {
   virtual bool has_float64() const { return true; }
   virtual DeviceMeters meters() const { return {}; }
 
+  std::unique_lock<std::recursive_mutex> enter() override { return std::unique_lock(issuing_); }
+
   // Compiles `source` after the prelude of its language; equal sources are compiled once. Throws
   // InternalError with the compiler's messages and the source lines that they name. Thread-safe.
   Program compile(const std::string& source);
@@ -64,6 +66,7 @@ class Device : public DeviceMemory {
 
   Selection& selection();
 
+  std::recursive_mutex issuing_;
   mutable std::mutex mutex_;
   MadeOnce<Program> programs_;  // by source
   std::optional<Selection> selection_;

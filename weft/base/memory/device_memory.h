@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "weft/base/memory/buffer.h"
@@ -60,6 +61,9 @@ class DeviceMemory {
   // Returns host memory for asynchronous copies (`pinned`), zeroed and aligned.
   virtual std::shared_ptr<Buffer> allocate_host(size_t bytes) = 0;
   virtual void finish() = 0;  // blocks until all issued work has ended
+  // Returns the lock under which a thread issues work to the device, which another thread's work
+  // must not come between; the host needs none.
+  [[nodiscard]] virtual std::unique_lock<std::recursive_mutex> enter() { return {}; }
   // Uses the device's clock or else the host's, for which the host waits at each mark.
   virtual std::unique_ptr<Timeline> make_timeline();
   // Makes later kernels start with cold caches, for benchmarks, where the device can.

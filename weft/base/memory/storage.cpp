@@ -1,11 +1,16 @@
 #include "weft/base/memory/storage.h"
 
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "weft/base/error.h"
 
 namespace weft {
+namespace {
+// Held when a storage may be allocated: several sessions may be the first to read one variable.
+std::mutex first_use;
+}  // namespace
 
 Storage::Storage(DeviceMemory& memory, std::shared_ptr<Buffer> view) : bytes_(view->bytes) {
   if (memory.is_host()) {
@@ -22,13 +27,17 @@ bool Storage::is_on(const DeviceMemory& memory) const {
 
 void Storage::lend_to(DeviceMemory* device) {
   if (borrower_ == device) return;
-  if (borrower_ != nullptr) borrower_->finish();
+  if (borrower_ != nullptr) {
+    const auto lock = borrower_->enter();
+    borrower_->finish();
+  }
   borrower_ = device;
 }
 
 Buffer& Storage::on_host() {
   lend_to(nullptr);
   if (device_buffer_ != nullptr) {
+    const auto lock = device_->enter();
     buffer_ = file_ ? file_.map() : Buffer::allocate(bytes_);
     device_->read(buffer_->data, device_buffer_->data, bytes_);
     previous_address_ = device_buffer_->data;
@@ -36,6 +45,7 @@ Buffer& Storage::on_host() {
     device_buffer_ = nullptr;
     ++moves_;
   }
+  const std::lock_guard lock(first_use);
   if (buffer_ == nullptr) buffer_ = Buffer::allocate(bytes_);
   return *buffer_;
 }
@@ -43,6 +53,7 @@ Buffer& Storage::on_host() {
 Buffer& Storage::on(DeviceMemory& memory) {
   if (memory.is_host()) return on_host();
   if (device_buffer_ != nullptr && device_ == &memory) return *device_buffer_;
+  const auto lock = memory.enter();
   std::shared_ptr<Buffer> place;
   if (std::shared_ptr<void> owner = device_ == &memory ? previous_owner_.lock() : nullptr) {
     place = std::make_shared<Buffer>();
@@ -62,6 +73,7 @@ bool Storage::has_place_on(const DeviceMemory& memory) const {
 
 void Storage::copy_to(std::byte* to) {
   if (device_buffer_ != nullptr) {
+    const auto lock = device_->enter();
     device_->read(to, device_buffer_->data, bytes_);
     return;
   }
@@ -70,10 +82,12 @@ void Storage::copy_to(std::byte* to) {
 }
 
 void Storage::copy_from(const std::byte* from, size_t bytes) {
-  if (device_buffer_ != nullptr)
+  if (device_buffer_ != nullptr) {
+    const auto lock = device_->enter();
     device_->write(device_buffer_->data, from, bytes);
-  else
+  } else {
     std::memcpy(on_host().data, from, bytes);
+  }
 }
 
 void Storage::move_to_own_memory() {
@@ -116,6 +130,7 @@ void Storage::move_to(DeviceMemory& device, std::shared_ptr<Buffer> memory) {
   WEFT_ASSERT(!device.is_host(), "a device of its own");
   WEFT_ASSERT(memory->bytes == bytes_, "{} bytes move to {}", bytes_, memory->bytes);
   lend_to(nullptr);
+  const auto lock = device.enter();
   if (device_buffer_ != nullptr)
     device.copy_from(*device_, memory->data, device_buffer_->data, bytes_);
   else if (buffer_ != nullptr)
