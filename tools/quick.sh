@@ -24,6 +24,7 @@ programs=$(for folder in $folders; do
   case $folder in
     tensor | base) echo runtime ;;
     ir | device) echo passes ;;
+    pictures) echo io ;;
     *) [ -z "$(find "tests/$folder" -maxdepth 1 -name '*_test.cpp' 2>/dev/null)" ] || echo "$folder" ;;
   esac
 done | sort -u)

@@ -14,9 +14,9 @@
 #include "tests/support/program.h"
 #include "tests/support/published_model.h"
 #include "weft/io/files.h"
-#include "weft/io/image.h"
 #include "weft/io/npy.h"
 #include "weft/models/pretrained.h"
+#include "weft/pictures/image.h"
 #include "weft/tensor/compile.h"
 
 using namespace weft;
@@ -116,7 +116,7 @@ struct Upscaling : Workplace {
                                          {"coordinate_transformation_mode", "asymmetric"},
                                          {"nearest_mode", "floor"}}}};
     onnx::write(model, path("net.onnx"));
-    for (int i = 0; i < 3; ++i) io::write_image(path(fmt::format("{}.png", i)), picture(i));
+    for (int i = 0; i < 3; ++i) pictures::write_image(path(fmt::format("{}.png", i)), picture(i));
   }
   // Runs a net on pictures.
   Outcome run(std::vector<std::string> words, const std::string& net = "net.onnx") const {
@@ -125,11 +125,11 @@ struct Upscaling : Workplace {
     return weft(words);
   }
   std::vector<uint8_t> pixels(const std::string& name, int channels = 3) const {
-    return io::read_image(path(name), channels).pixels;
+    return pictures::read_image(path(name), channels).pixels;
   }
 };
 
-std::vector<uint8_t> doubled(const io::Image& image) {
+std::vector<uint8_t> doubled(const pictures::Image& image) {
   std::vector<uint8_t> pixels;
   for (int64_t y = 0; y < 2 * image.height; ++y)
     for (int64_t x = 0; x < 2 * image.width; ++x)
@@ -181,9 +181,9 @@ TEST_CASE_FIXTURE(Upscaling,
 }
 
 TEST_CASE_FIXTURE(Upscaling, "a JPEG of an output is near to its pixels") {
-  io::Image slope{.height = 16, .width = 16, .channels = 3};
+  pictures::Image slope{.height = 16, .width = 16, .channels = 3};
   for (int i = 0; i < 16 * 16 * 3; ++i) slope.pixels.push_back(static_cast<uint8_t>(i / 3));
-  io::write_image(path("slope.png"), slope);
+  pictures::write_image(path("slope.png"), slope);
   for (const char* name : {"out.jpg", "out.JPEG"}) {
     const Outcome outcome = run({"slope.png", "-o", name});
     REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
@@ -224,7 +224,7 @@ TEST_CASE("arrays become pictures: u8 as it is, floats from 0 to 1, rounded and 
     return outcome.err;
   };
   const auto pixels = [&](int channels) {
-    return io::read_image(work.path("a.png"), channels).pixels;
+    return pictures::read_image(work.path("a.png"), channels).pixels;
   };
   using Bytes = std::vector<uint8_t>;
   const auto of = [](const Bytes& bytes, const Shape& shape) {

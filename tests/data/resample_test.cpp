@@ -10,6 +10,7 @@
 #include "tests/io/helpers.h"
 #include "weft/data/transforms.h"
 #include "weft/io/npy.h"
+#include "weft/pictures/image.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -19,10 +20,10 @@ namespace {
 
 Planes planes_of_array(const std::string& name) {
   const Tensor array = io::read_npy(fmt::format("tests/io/pictures/{}.npy", name));
-  return data::planes_of({.height = array.dim(0),
-                          .width = array.dim(1),
-                          .channels = array.dim(2),
-                          .pixels = array.to_vector<uint8_t>()});
+  return pictures::planes_of({.height = array.dim(0),
+                              .width = array.dim(1),
+                              .channels = array.dim(2),
+                              .pixels = array.to_vector<uint8_t>()});
 }
 
 data::Window window_of(const data::WindowOf& choose, int64_t height, int64_t width,

@@ -18,10 +18,10 @@ namespace fs = std::filesystem;
 TEST_CASE_FIXTURE(Pets, "what a run does not take is refused in one line") {
   io::write_npy(path("doubles.npy"), tensor({0.5, 1.0}, {1, 2}, DType::f64));
   io::write_npy(path("wide.npy"), zeros({1, 3, picture_side, picture_side + 1}).eval());
-  io::Image large = picture(0);
+  pictures::Image large = picture(0);
   large.height = 2 * picture_side;
   large.pixels.insert(large.pixels.end(), large.pixels.begin(), large.pixels.end());
-  io::write_image(path("large.png"), large);
+  pictures::write_image(path("large.png"), large);
   write("cut.png", read("photos/00.png").substr(0, 60));
   write("none.jpg", "no picture");
   fs::create_directory(path("empty"));
@@ -159,7 +159,8 @@ TEST_CASE("what is no picture is not written as one") {
   // Rows are written to names of their own, which must not be those of what is read, either.
   write_identity(work.path("net.onnx"), DType::f32,
                  {{-1, "n"}, {3, ""}, {picture_side, ""}, {picture_side, ""}});
-  for (int i = 1; i <= 2; ++i) io::write_image(work.path(fmt::format("a-{}.png", i)), picture(i));
+  for (int i = 1; i <= 2; ++i)
+    pictures::write_image(work.path(fmt::format("a-{}.png", i)), picture(i));
   CHECK(fails_with(work.weft({"run", "net.onnx", "--input", "a-1.png", "a-2.png", "-o", "a.png",
                               "--data.transforms", transforms}),
                    usage, "--output a-1.png would replace a file that this command reads.") == "");

@@ -11,9 +11,9 @@
 #include <fmt/format.h>
 
 #include "tests/support/program.h"
-#include "weft/io/image.h"
 #include "weft/io/npy.h"
 #include "weft/ops/ops.h"
+#include "weft/pictures/image.h"
 
 namespace weft::test {
 
@@ -21,15 +21,15 @@ inline constexpr int64_t picture_side = 6;
 inline constexpr std::array<double, 3> mean{0.5, 0.25, 0}, deviation{0.5, 0.125, 1};
 
 // Returns the pixels [H, W, C] of a picture, of which those of a class are alike.
-inline io::Image picture(int seed) {
-  io::Image image{.height = picture_side, .width = picture_side, .channels = 3};
+inline pictures::Image picture(int seed) {
+  pictures::Image image{.height = picture_side, .width = picture_side, .channels = 3};
   for (int64_t i = 0; i < picture_side * picture_side * 3; ++i)
     image.pixels.push_back(static_cast<uint8_t>((i * 37 + seed * 101) % 256));
   return image;
 }
 
 // Returns what a row of the model's input is, by the formula: (x / 255 - mean) / deviation.
-inline void append_row(std::vector<float>& rows, const io::Image& image) {
+inline void append_row(std::vector<float>& rows, const pictures::Image& image) {
   for (size_t c = 0; c < 3; ++c)
     for (size_t i = 0; i < static_cast<size_t>(picture_side * picture_side); ++i)
       rows.push_back(
@@ -44,7 +44,7 @@ struct TrainedPets : Workplace {
     for (int i = 0; i < 8; ++i) {
       const std::string folder = path(i % 2 == 0 ? "pets/cat" : "pets/dog");
       std::filesystem::create_directories(folder);
-      io::write_image(fmt::format("{}/{}.png", folder, i), picture(i));
+      pictures::write_image(fmt::format("{}/{}.png", folder, i), picture(i));
     }
     write("pets.yaml",
           fmt::format("name: pets\nmodel: {{name: mlp, config: {{hidden_sizes: [8]}}}}\n"
@@ -58,7 +58,7 @@ struct TrainedPets : Workplace {
     std::filesystem::create_directory(path("photos"));
     std::vector<float> rows;
     for (int i = 0; i < count; ++i) {
-      io::write_image(path(fmt::format("photos/{:02}.png", i)), picture(i + 20));
+      pictures::write_image(path(fmt::format("photos/{:02}.png", i)), picture(i + 20));
       append_row(rows, picture(i + 20));
     }
     io::write_npy(path("rows.npy"), tensor(rows, {count, 3, picture_side, picture_side}));

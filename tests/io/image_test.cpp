@@ -1,6 +1,6 @@
 // The pictures in tests/io/pictures, and the pixels that Pillow reads from them, were written by
 // tests/io/pictures/write.py.
-#include "weft/io/image.h"
+#include "weft/pictures/image.h"
 
 #include <cstdlib>
 #include <string>
@@ -23,14 +23,14 @@ std::string picture(const std::string& name) { return "tests/io/pictures/" + nam
 std::string contents(const std::string& name) {
   return io::read_file(picture(name), size_t{1} << 20);
 }
-io::Image parsed_image(std::string_view bytes, int channels = 3) {
-  return io::parse_image(std::as_bytes(std::span(bytes)), "f", channels);
+pictures::Image parsed_image(std::string_view bytes, int channels = 3) {
+  return pictures::parse_image(std::as_bytes(std::span(bytes)), "f", channels);
 }
 std::string image_error(std::string_view bytes) {
   return error_of([&] { parsed_image(bytes); });
 }
 
-void check_equal(const io::Image& image, const std::string& array) {
+void check_equal(const pictures::Image& image, const std::string& array) {
   const Tensor expected = io::read_npy(picture(array));
   CHECK(Shape{image.height, image.width, image.channels} == expected.shape());
   CHECK(image.pixels == expected.to_vector<uint8_t>());
@@ -67,23 +67,25 @@ std::string png(uint32_t width, uint32_t height, char bits, char type, const std
 TEST_CASE("PNGs of every kind have the pixels that Pillow reads") {
   for (const char* name : {"rgb", "rgba", "gray", "bits", "palette"}) {
     INFO(name);
-    check_equal(io::read_image(picture(fmt::format("{}.png", name))), fmt::format("{}.npy", name));
+    check_equal(pictures::read_image(picture(fmt::format("{}.png", name))),
+                fmt::format("{}.npy", name));
   }
-  check_equal(io::read_image(picture("rgb.png"), 1), "rgb.gray.npy");
+  check_equal(pictures::read_image(picture("rgb.png"), 1), "rgb.gray.npy");
 }
 
 TEST_CASE("JPEGs, progressive, gray and CMYK, have the pixels that Pillow reads") {
   for (const char* name : {"colours", "progressive", "gray_jpeg", "cmyk"}) {
     INFO(name);
-    check_equal(io::read_image(picture(fmt::format("{}.jpg", name))), fmt::format("{}.npy", name));
+    check_equal(pictures::read_image(picture(fmt::format("{}.jpg", name))),
+                fmt::format("{}.npy", name));
   }
-  check_equal(io::read_image(picture("colours.jpg"), 1), "colours.gray.npy");
+  check_equal(pictures::read_image(picture("colours.jpg"), 1), "colours.gray.npy");
 }
 
 TEST_CASE("the orientation of EXIF is applied as by Pillow's exif_transpose") {
   for (int orientation = 2; orientation <= 8; ++orientation) {
     INFO(orientation);
-    check_equal(io::read_image(picture(fmt::format("turned{}.jpg", orientation))),
+    check_equal(pictures::read_image(picture(fmt::format("turned{}.jpg", orientation))),
                 fmt::format("turned{}.npy", orientation));
   }
 }
@@ -96,7 +98,7 @@ TEST_CASE("PNGs are turned as their eXIf chunk, their raw profile or their XMP s
     constexpr size_t header = 8 + 25, end = 12;  // bytes
     file.insert(file.size() - outside.size() - end, behind);
     file.insert(header, before);
-    const io::Image image = parsed_image(file, 1);
+    const pictures::Image image = parsed_image(file, 1);
     return fmt::format("{}x{} {}", image.width, image.height,
                        std::string(image.pixels.begin(), image.pixels.end()));
   };
@@ -134,7 +136,7 @@ TEST_CASE("EXIF counts behind another segment of its marker") {
   std::string file = contents("turned6.jpg");
   const std::string xmp = std::string("http://ns.adobe.com/xap/1.0/\0", 29) + "<x/>";
   file.insert(2, std::string("\xff\xe1\0", 3) + static_cast<char>(xmp.size() + 2) + xmp);
-  CHECK(parsed_image(file).pixels == io::read_image(picture("turned6.jpg")).pixels);
+  CHECK(parsed_image(file).pixels == pictures::read_image(picture("turned6.jpg")).pixels);
 }
 
 TEST_CASE("of 16 bits the upper 8 count, and interlaced rows are put in order") {
@@ -192,29 +194,30 @@ TEST_CASE("damaged pictures are refused with the library's words") {
 TEST_CASE("pictures are written as PNG without loss, and as JPEG near to their pixels") {
   const TemporaryFolder folder;
   for (const int channels : {1, 3}) {
-    const io::Image image = io::read_image(picture("rgb.png"), channels);
-    io::write_image(folder.file("a.png"), image);
-    const io::Image again = io::read_image(folder.file("a.png"), channels);
+    const pictures::Image image = pictures::read_image(picture("rgb.png"), channels);
+    pictures::write_image(folder.file("a.png"), image);
+    const pictures::Image again = pictures::read_image(folder.file("a.png"), channels);
     CHECK(again.pixels == image.pixels);
     CHECK(again.width == image.width);
   }
-  const io::Image translucent{
+  const pictures::Image translucent{
       .height = 1, .width = 2, .channels = 4, .pixels = {1, 2, 3, 4, 5, 6, 7, 8}};
-  io::write_image(folder.file("a.PNG"), translucent);
-  CHECK(io::read_image(folder.file("a.PNG")).pixels == std::vector<uint8_t>{1, 2, 3, 5, 6, 7});
-  CHECK(error_of([&] { io::write_image(folder.file("a.jpg"), translucent); }) ==
+  pictures::write_image(folder.file("a.PNG"), translucent);
+  CHECK(pictures::read_image(folder.file("a.PNG")).pixels ==
+        std::vector<uint8_t>{1, 2, 3, 5, 6, 7});
+  CHECK(error_of([&] { pictures::write_image(folder.file("a.jpg"), translucent); }) ==
         "usage: [image] pictures have 1 or 3 channels. Got 4.");
-  const io::Image photograph = io::read_image(picture("progressive.jpg"));
-  io::write_image(folder.file("a.jpg"), photograph, 95);
-  const io::Image again = io::read_image(folder.file("a.jpg"));
+  const pictures::Image photograph = pictures::read_image(picture("progressive.jpg"));
+  pictures::write_image(folder.file("a.jpg"), photograph, 95);
+  const pictures::Image again = pictures::read_image(folder.file("a.jpg"));
   REQUIRE(again.pixels.size() == photograph.pixels.size());
   int largest = 0;
   for (size_t i = 0; i < again.pixels.size(); ++i)
     largest = std::max(largest, std::abs(again.pixels[i] - photograph.pixels[i]));
   CHECK(largest <= 16);  // chroma of 2 x 2 pixels is averaged
   CHECK(error_of([&] {
-          io::write_image(folder.file("a.gif"), again);
+          pictures::write_image(folder.file("a.gif"), again);
         }).ends_with("a.gif: names of pictures end in .png, .jpg or .jpeg."));
-  CHECK(error_of([&] { io::jpeg_of(again, 0); }) ==
+  CHECK(error_of([&] { pictures::jpeg_of(again, 0); }) ==
         "usage: [image] quality is from 1 to 100. Got 0.");
 }

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "tests/io/helpers.h"
-#include "weft/io/image.h"
+#include "weft/pictures/image.h"
 #include "weft/train/task/dataset.h"
 #include "weft/train/task/transforms.h"
 
@@ -19,11 +19,11 @@ namespace {
 // Writes a picture of one colour, but for its middle pixel, which is black.
 void write_picture(const std::string& path, int64_t side, uint8_t red) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  io::Image image{.height = side, .width = side, .channels = 3};
+  pictures::Image image{.height = side, .width = side, .channels = 3};
   for (int64_t i = 0; i < side * side; ++i) image.pixels.insert(image.pixels.end(), {red, 51, 0});
   for (size_t c = 0; c < 3; ++c)
     image.pixels[static_cast<size_t>(side / 2 * side + side / 2) * 3 + c] = 0;
-  io::write_image(path, image);
+  pictures::write_image(path, image);
 }
 
 train::Recipe image_folder_recipe(const TemporaryFolder& folder, const std::string& more = "") {

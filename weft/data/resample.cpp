@@ -73,19 +73,6 @@ Planes cut(const Planes& image, const Window& window) {
 
 }  // namespace
 
-Planes planes_of(const io::Image& image) {
-  Planes planes{.channels = image.channels,
-                .height = image.height,
-                .width = image.width,
-                .pixels = std::vector<uint8_t>(image.pixels.size())};
-  const int64_t count = image.height * image.width;
-  for (int64_t c = 0; c < image.channels; ++c)
-    for (int64_t i = 0; i < count; ++i)
-      planes.pixels[static_cast<size_t>(c * count + i)] =
-          image.pixels[static_cast<size_t>(i * image.channels + c)];
-  return planes;
-}
-
 Planes resample(const Planes& image, const Window& window) {
   WEFT_ASSERT(window.top >= 0 && window.left >= 0 && window.height > 0 && window.width > 0 &&
                   window.top + window.height <= image.height &&

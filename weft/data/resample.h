@@ -6,15 +6,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "weft/io/image.h"
-
 namespace weft::data {
 
 struct Planes {
   int64_t channels = 0, height = 0, width = 0;
   std::vector<uint8_t> pixels = {};  // [C, H, W]
 };
-Planes planes_of(const io::Image& image);
 
 // A Window is a rectangle of an image, within it, and the size that it gets.
 struct Window {

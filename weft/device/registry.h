@@ -1,4 +1,4 @@
-// Finds this build's kernel libraries by name ("cpu", "cuda", "reference"). weft.h registers them.
+// Finds this build's kernel libraries by name ("cpu", "cuda", "reference"). core.h registers them.
 #pragma once
 
 #include <functional>

@@ -16,12 +16,8 @@ cpu::Peaks machine_peaks();
 cpu::Peaks measure_machine_peaks();
 
 bool machine_is_busy();  // whether other processes would slow down measurements
-// Returns the specification of a device by its name ("cuda:h200"). Where this machine's CPU
-// is the device, or executes it, its peaks are the measured ones; the peaks of a device outside the
-// catalogue are unknown.
+// Returns the specification of a device as machine_spec_by() does, by machine_peaks().
 MachineSpec machine_spec(const std::string& device);
-// Returns the same without measuring: peaks that are not cached are unknown.
-MachineSpec known_machine_spec(const std::string& device);
 
 // Returns a remark on a machine without instructions for products of this type; "": none.
 std::string lacks_instructions(DType products, const cpu::Machine& machine);

@@ -10,10 +10,10 @@
 
 #include "weft/base/error.h"
 #include "weft/base/text/suggest.h"
-#include "weft/data/image_folder.h"
 #include "weft/io/files.h"
 #include "weft/io/npy.h"
 #include "weft/onnx/net/net.h"
+#include "weft/pictures/image_folder.h"
 
 namespace weft::cli {
 namespace {
@@ -24,7 +24,8 @@ InputFile parse_input(const std::string& value) {
     input = {.name = value.substr(0, equals), .path = value.substr(equals + 1)};
   if (!io::exists(input.path, ErrorKind::usage))
     throw Error(ErrorKind::usage, "--input {}: there is no such file.", io::printable(input.path));
-  input.has_pictures = data::is_picture(input.path) || io::is_folder(input.path, ErrorKind::usage);
+  input.has_pictures =
+      pictures::is_picture(input.path) || io::is_folder(input.path, ErrorKind::usage);
   return input;
 }
 

@@ -11,9 +11,9 @@
 
 #include "weft/base/error.h"
 #include "weft/base/memory/buffer.h"
-#include "weft/data/image_folder.h"
 #include "weft/io/files.h"
 #include "weft/onnx/net/net.h"
+#include "weft/pictures/image_folder.h"
 #include "weft/train/task/transforms.h"
 
 namespace weft::cli {
@@ -24,7 +24,7 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
   for (const std::string& path : paths)
     if (io::is_folder(path, ErrorKind::usage))
-      std::ranges::move(data::pictures_below(path), std::back_inserter(files));
+      std::ranges::move(pictures::pictures_below(path), std::back_inserter(files));
     else
       files.push_back(path);
   return files;

@@ -10,8 +10,8 @@
 #include "weft/base/error.h"
 #include "weft/cli/show/terminal.h"
 #include "weft/io/files.h"
-#include "weft/io/image.h"
 #include "weft/ops/ops.h"
+#include "weft/pictures/image.h"
 
 namespace weft::cli {
 namespace {
@@ -68,7 +68,7 @@ void PictureOutput::check(std::span<const std::string> names, std::span<const Ty
                 "Hint: .npz.",
                 io::printable(path), types.size(), fmt::join(texts, ", "));
   }
-  const bool is_png = io::image_format(path) == io::ImageFormat::png;
+  const bool is_png = pictures::image_format(path) == pictures::ImageFormat::png;
   const Shape shape = shape_of(types[0], has_rows);
   const int64_t channels = shape[1];
   const bool has_channels = channels == 1 || channels == 3 || (is_png && channels == 4);
@@ -79,7 +79,7 @@ void PictureOutput::check(std::span<const std::string> names, std::span<const Ty
                 "or [C, H, W], C {}. Hint: .npy.",
                 io::printable(path), io::printable(names[0]), to_string(types[0]),
                 is_png ? "PNG" : "JPEG", is_png ? "1, 3 or 4" : "1 or 3");
-  const int64_t most = is_png ? io::most_png_side : io::most_jpeg_side;
+  const int64_t most = is_png ? pictures::most_png_side : pictures::most_jpeg_side;
   if (shape[0] < 1 || shape[2] < 1 || shape[3] < 1 || shape[2] > most || shape[3] > most)
     throw Error(ErrorKind::usage,
                 "--output {}: output '{}' is {}. A {} has 1 to {} lines of 1 to {} pixels.",
@@ -112,7 +112,7 @@ void PictureOutput::write(const io::NamedTensor& output) const {
                        "and are clipped. Hint: .npy has them as they are.",
                        io::printable(output.name), values.outside, rows.elements(), values.least,
                        values.most));
-  io::Image image{.height = shape[2], .width = shape[3], .channels = shape[1]};
+  pictures::Image image{.height = shape[2], .width = shape[3], .channels = shape[1]};
   image.pixels.resize(static_cast<size_t>(shape[1] * shape[2] * shape[3]));
   const float* from = values.all.data();
   for (const std::string& file : files(type)) {
@@ -121,7 +121,7 @@ void PictureOutput::write(const io::NamedTensor& output) const {
       pixel = static_cast<uint8_t>(is_scaled ? std::lround(255 * std::clamp(value, 0.F, 1.F))
                                              : std::lround(value));
     }
-    io::write_image(file, image);
+    pictures::write_image(file, image);
   }
 }
 

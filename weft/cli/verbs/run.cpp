@@ -20,9 +20,9 @@
 #include "weft/cli/show/terminal.h"
 #include "weft/cli/verbs/verbs.h"
 #include "weft/io/files.h"
-#include "weft/io/image.h"
 #include "weft/io/json.h"
 #include "weft/io/npy.h"
+#include "weft/pictures/image.h"
 #include "weft/train/run/report.h"
 
 namespace weft::cli {
@@ -212,7 +212,7 @@ json json_of(const ArrayModel& model, const Results& results, int top) {
 
 int run_model(const Program& program, const RunArguments& arguments) {
   const std::string& output = arguments.output;
-  const bool to_pictures = io::image_format(output) != io::ImageFormat::none;
+  const bool to_pictures = pictures::image_format(output) != pictures::ImageFormat::none;
   if (!output.empty() && !output.ends_with(".npz") && !output.ends_with(".npy") && !to_pictures)
     throw Error(ErrorKind::usage,
                 "--output {}: outputs are written to .npy or .npz files, or as pictures to .png or "

@@ -1,5 +1,5 @@
 // Reads folders of pictures with a folder for each class.
-#include "weft/data/image_folder.h"
+#include "weft/pictures/image_folder.h"
 
 #include <numeric>
 #include <utility>
@@ -22,11 +22,11 @@ TaskData read_image_folder(const Recipe& recipe, const DataOptions& options) {
   const auto folder_of = [&](std::string_view key) {
     std::optional<std::vector<std::string>> known;
     if (kept) known = kept->classes;
-    return std::make_shared<const data::ImageFolder>(
-        data::read_image_folder(find_data(recipe.text(key)), known));
+    return std::make_shared<const pictures::ImageFolder>(
+        pictures::read_image_folder(find_data(recipe.text(key)), known));
   };
   const auto folder = folder_of(keys::data::path);
-  const Shape first = data::first_shape(*folder, channels);
+  const Shape first = pictures::first_shape(*folder, channels);
   const auto transform = [&](bool training) {
     const Preparation how = preparation_of(recipe, channels, training);
     try {
@@ -49,7 +49,7 @@ TaskData read_image_folder(const Recipe& recipe, const DataOptions& options) {
                                                       to_string(for_training.shape()),
                                                       options.checkpoint, to_string(kept->image)));
   TaskData parts = task_of(*kept);
-  const auto all_of = [](const data::ImageFolder& all) {
+  const auto all_of = [](const pictures::ImageFolder& all) {
     std::vector<int64_t> indices(all.pictures.size());
     std::iota(indices.begin(), indices.end(), 0);
     return indices;
@@ -63,9 +63,9 @@ TaskData read_image_folder(const Recipe& recipe, const DataOptions& options) {
   } else if (evaluated) {
     others = held_out(recipe, indices, folder->path);
   }
-  parts.train = data::image_folder_source(folder, std::move(indices), for_training);
+  parts.train = pictures::image_folder_source(folder, std::move(indices), for_training);
   if (evaluated)
-    parts.validation = data::image_folder_source(held, std::move(others), for_evaluation);
+    parts.validation = pictures::image_folder_source(held, std::move(others), for_evaluation);
   return parts;
 }
 }  // namespace

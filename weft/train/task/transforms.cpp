@@ -7,7 +7,7 @@
 
 #include "weft/base/error.h"
 #include "weft/data/images.h"
-#include "weft/io/image.h"
+#include "weft/pictures/image.h"
 
 namespace weft::train {
 namespace {
@@ -92,12 +92,12 @@ auto as_of(const std::string& path, F function) {
 // A Decoded is a picture with the transform of an evaluation for its size.
 struct Decoded {
   Decoded(const std::string& path, int64_t channels, const Preparation& how)
-      : image(io::read_image(path, static_cast<int>(channels))), transform(as_of(path, [&] {
+      : image(pictures::read_image(path, static_cast<int>(channels))), transform(as_of(path, [&] {
           return data::ImageTransform({channels, image.height, image.width}, how.transforms,
                                       how.normalization.value_or(data::Normalization{}));
         })) {}
 
-  io::Image image;
+  pictures::Image image;
   data::ImageTransform transform;
 };
 
@@ -165,7 +165,7 @@ Tensor picture_rows(const Recipe& recipe, const Shape& row, std::span<const std:
       if (shape != row)
         throw Error(ErrorKind::data, "the picture is {} after data.transforms, the model takes {}.",
                     to_string(shape), to_string(row));
-      picture.transform.apply({}, data::planes_of(picture.image), out);
+      picture.transform.apply({}, pictures::planes_of(picture.image), out);
     });
     out += element_count(row);
   }

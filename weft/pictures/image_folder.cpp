@@ -1,4 +1,4 @@
-#include "weft/data/image_folder.h"
+#include "weft/pictures/image_folder.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -9,9 +9,9 @@
 #include "weft/base/logging.h"
 #include "weft/base/numbers/hash.h"
 #include "weft/io/files.h"
-#include "weft/io/image.h"
+#include "weft/pictures/image.h"
 
-namespace weft::data {
+namespace weft::pictures {
 namespace {
 
 namespace fs = std::filesystem;
@@ -55,10 +55,10 @@ void add_pictures(const fs::path& folder, int64_t label, int level, ImageFolder&
   for (const fs::path& each : folders) add_pictures(each, label, level + 1, all, others);
 }
 
-class ImageFolderSource : public Source {
+class ImageFolderSource : public data::Source {
  public:
   ImageFolderSource(std::shared_ptr<const ImageFolder> folder, std::vector<int64_t> indices,
-                    ImageTransform transform)
+                    data::ImageTransform transform)
       : folder_(std::move(folder)),
         indices_(std::move(indices)),
         transform_(std::move(transform)) {}
@@ -81,10 +81,10 @@ class ImageFolderSource : public Source {
     }
     return all;
   }
-  void write(const SampleKey& key, std::byte* input, int64_t* labels) const override {
+  void write(const data::SampleKey& key, std::byte* input, int64_t* labels) const override {
     const Picture& each = picture(indices_[static_cast<size_t>(key.index)]);
     const int channels = static_cast<int>(transform_.shape()[0]);
-    const io::Image image = io::read_image(each.path, channels);
+    const Image image = read_image(each.path, channels);
     try {
       transform_.apply(key, planes_of(image), reinterpret_cast<float*>(input));
     } catch (const Error& error) {  // of the image's size
@@ -100,7 +100,7 @@ class ImageFolderSource : public Source {
 
   std::shared_ptr<const ImageFolder> folder_;
   std::vector<int64_t> indices_;
-  ImageTransform transform_;
+  data::ImageTransform transform_;
 };
 
 void warn_of(const Others& others, const std::string& path) {
@@ -111,7 +111,7 @@ void warn_of(const Others& others, const std::string& path) {
 
 }  // namespace
 
-bool is_picture(const std::string& path) { return io::image_format(path) != io::ImageFormat::none; }
+bool is_picture(const std::string& path) { return image_format(path) != ImageFormat::none; }
 
 std::vector<std::string> pictures_below(const std::string& folder) {
   ImageFolder all{.path = folder, .classes = {}, .pictures = {}};
@@ -165,15 +165,15 @@ ImageFolder read_image_folder(const std::string& path,
 }
 
 Shape first_shape(const ImageFolder& folder, int channels) {
-  const io::Image first = io::read_image(folder.pictures.front().path, channels);
+  const Image first = read_image(folder.pictures.front().path, channels);
   return {first.channels, first.height, first.width};
 }
 
-std::shared_ptr<const Source> image_folder_source(std::shared_ptr<const ImageFolder> folder,
-                                                  std::vector<int64_t> indices,
-                                                  ImageTransform transform) {
+std::shared_ptr<const data::Source> image_folder_source(std::shared_ptr<const ImageFolder> folder,
+                                                        std::vector<int64_t> indices,
+                                                        data::ImageTransform transform) {
   return std::make_shared<ImageFolderSource>(std::move(folder), std::move(indices),
                                              std::move(transform));
 }
 
-}  // namespace weft::data
+}  // namespace weft::pictures

@@ -1,4 +1,4 @@
-#include "weft/io/image.h"
+#include "weft/pictures/image.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -6,9 +6,9 @@
 
 #include "weft/base/error.h"
 #include "weft/io/files.h"
-#include "weft/io/image_parts.h"
+#include "weft/pictures/parts.h"
 
-namespace weft::io {
+namespace weft::pictures {
 namespace {
 
 // Gray is ITU-R BT.601's luma, in the 16-bit arithmetic of Pillow's convert("L").
@@ -46,8 +46,21 @@ Image parse_image(std::span<const std::byte> bytes, std::string_view name, int c
 }
 
 Image read_image(const std::string& path, int channels) {
-  const std::shared_ptr<Buffer> file = map_file(path);
+  const std::shared_ptr<Buffer> file = io::map_file(path);
   return parse_image({file->data, file->bytes}, path, channels);
+}
+
+data::Planes planes_of(const Image& image) {
+  data::Planes planes{.channels = image.channels,
+                      .height = image.height,
+                      .width = image.width,
+                      .pixels = std::vector<uint8_t>(image.pixels.size())};
+  const int64_t count = image.height * image.width;
+  for (int64_t c = 0; c < image.channels; ++c)
+    for (int64_t i = 0; i < count; ++i)
+      planes.pixels[static_cast<size_t>(c * count + i)] =
+          image.pixels[static_cast<size_t>(i * image.channels + c)];
+  return planes;
 }
 
 ImageFormat image_format(const std::string& path) {
@@ -63,7 +76,8 @@ void write_image(const std::string& path, const Image& image, int quality) {
   if (format == ImageFormat::none)
     throw Error(ErrorKind::usage, "[image] {}: names of pictures end in .png, .jpg or .jpeg.",
                 path);
-  write_file_atomically(path, format == ImageFormat::png ? png_of(image) : jpeg_of(image, quality));
+  io::write_file_atomically(path,
+                            format == ImageFormat::png ? png_of(image) : jpeg_of(image, quality));
 }
 
-}  // namespace weft::io
+}  // namespace weft::pictures

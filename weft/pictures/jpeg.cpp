@@ -6,10 +6,10 @@
 
 #include <jpeglib.h>
 
-#include "weft/io/image_orientation.h"
-#include "weft/io/image_parts.h"
+#include "weft/pictures/orientation.h"
+#include "weft/pictures/parts.h"
 
-namespace weft::io {
+namespace weft::pictures {
 namespace {
 
 constexpr int most_scans = 100;           // progressive files have about ten
@@ -185,4 +185,4 @@ std::string jpeg_of(const Image& image, int quality) {
   return {reinterpret_cast<const char*>(compressor.bytes), compressor.size};
 }
 
-}  // namespace weft::io
+}  // namespace weft::pictures

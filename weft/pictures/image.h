@@ -19,12 +19,16 @@
 #include <string_view>
 #include <vector>
 
-namespace weft::io {
+#include "weft/data/resample.h"
+
+namespace weft::pictures {
 
 struct Image {
   int64_t height = 0, width = 0, channels = 0;
   std::vector<uint8_t> pixels = {};  // [H, W, C]
 };
+
+data::Planes planes_of(const Image& image);  // the same pixels, [C, H, W]
 
 // Returns a picture of 3 channels (RGB) or 1 (gray).
 Image read_image(const std::string& path, int channels = 3);
@@ -46,4 +50,4 @@ ImageFormat image_format(const std::string& path);
 // that image_format() does not know.
 void write_image(const std::string& path, const Image& image, int quality = 90);
 
-}  // namespace weft::io
+}  // namespace weft::pictures

@@ -5,11 +5,11 @@
 
 #include <png.h>
 
-#include "weft/io/image_orientation.h"
-#include "weft/io/image_parts.h"
 #include "weft/io/zip.h"
+#include "weft/pictures/orientation.h"
+#include "weft/pictures/parts.h"
 
-namespace weft::io {
+namespace weft::pictures {
 namespace {
 
 static_assert(most_png_side <= PNG_USER_WIDTH_MAX);
@@ -98,7 +98,7 @@ Image parse_png(std::span<const std::byte> bytes, std::string_view name) {
   Image image{.height = png_get_image_height(png, info), .width = png_get_image_width(png, info)};
   const auto height = static_cast<size_t>(image.height);
   check_image_size(name, image.width, image.height,
-                   png_get_rowbytes(png, info) <= deflate_largest_ratio * bytes.size() / height,
+                   png_get_rowbytes(png, info) <= io::deflate_largest_ratio * bytes.size() / height,
                    bytes.size());
   const auto set_form = [&] {
     const int type = png_get_color_type(png, info), bits = png_get_bit_depth(png, info);
@@ -149,4 +149,4 @@ std::string png_of(const Image& image) {
   return output.bytes;
 }
 
-}  // namespace weft::io
+}  // namespace weft::pictures

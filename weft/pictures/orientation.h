@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "weft/io/image.h"
+#include "weft/pictures/image.h"
 
-namespace weft::io {
+namespace weft::pictures {
 
 // The segments of a file that may say its orientation; each is "" where the file has none.
 struct OrientationSources {
@@ -31,4 +31,4 @@ OrientationSources orientation_sources_of_png(std::span<const std::byte> file);
 // Returns the picture turned upright; `orientation` as orientation_of() returns it.
 Image upright(Image image, int orientation);
 
-}  // namespace weft::io
+}  // namespace weft::pictures

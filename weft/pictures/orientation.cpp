@@ -1,4 +1,4 @@
-#include "weft/io/image_orientation.h"
+#include "weft/pictures/orientation.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 #include <zlib.h>
 
-namespace weft::io {
+namespace weft::pictures {
 namespace {
 
 // A Tiff reads the numbers of a TIFF header's byte order.
@@ -177,4 +177,4 @@ Image upright(Image image, int orientation) {
   return turned;
 }
 
-}  // namespace weft::io
+}  // namespace weft::pictures

@@ -1,3 +1,5 @@
+#include "weft/core.h"
+
 #include <string>
 
 #include "weft/backends/cpu/cpu.h"
@@ -5,8 +7,8 @@
 #include "weft/backends/null/null.h"
 #include "weft/backends/opencl/opencl.h"
 #include "weft/backends/reference/reference.h"
-#include "weft/cli/measure/peaks.h"
 #include "weft/device/registry.h"
+#include "weft/planner/machine_spec.h"
 
 namespace weft {
 bool register_backends() {
@@ -19,7 +21,7 @@ bool register_backends() {
                       return null_library(library(of.empty() ? "cpu" : of));
                     }});
     register_automatic([] { return cuda::has_device() ? "cuda" : "cpu"; });
-    register_known_specs(cli::known_machine_spec);
+    register_known_specs(known_machine_spec);
     return true;
   }();
   return once;

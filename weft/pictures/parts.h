@@ -14,9 +14,9 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
-#include "weft/io/image.h"
+#include "weft/pictures/image.h"
 
-namespace weft::io {
+namespace weft::pictures {
 
 constexpr int64_t most_pixels = int64_t{1} << 28;
 
@@ -54,4 +54,4 @@ inline Error image_error(std::string_view name, const LibraryError& error) {
 Image parse_jpeg(std::span<const std::byte> bytes, std::string_view name);
 Image parse_png(std::span<const std::byte> bytes, std::string_view name);
 
-}  // namespace weft::io
+}  // namespace weft::pictures

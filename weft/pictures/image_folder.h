@@ -16,7 +16,7 @@
 
 #include "weft/data/transforms.h"
 
-namespace weft::data {
+namespace weft::pictures {
 
 struct Picture {
   std::string path;
@@ -50,8 +50,8 @@ Shape first_shape(const ImageFolder& folder, int channels);
 // thread of the loader, so bytes() counts the list of files alone; write() takes memory for one
 // decoded picture. write() throws Error(data) that names the file. The fingerprint hashes names,
 // labels and sizes of the files, not their contents.
-std::shared_ptr<const Source> image_folder_source(std::shared_ptr<const ImageFolder> folder,
-                                                  std::vector<int64_t> indices,
-                                                  ImageTransform transform);
+std::shared_ptr<const data::Source> image_folder_source(std::shared_ptr<const ImageFolder> folder,
+                                                        std::vector<int64_t> indices,
+                                                        data::ImageTransform transform);
 
-}  // namespace weft::data
+}  // namespace weft::pictures
