@@ -1,9 +1,12 @@
 # The dependencies of weft.
-#   weft_dep_public   for users of weft's headers
-#   weft_dep_private  used inside: yaml-cpp, xxHash, zlib, libjpeg-turbo, libpng, PCRE2, utf8proc,
-#                     simdjson, protobuf, ONNX's message classes, oneDNN, OpenCL
-#   weft_dep_heap     the program's heap, in place of the C library's
-#   weft_dep_llvm     link side of LLVM; its headers: WEFT_LLVM_COMPILE_OPTIONS, per source
+#   weft_dep_public    for users of weft's headers
+#   weft_dep_headers   headers of all dependencies but LLVM's
+#   weft_dep_core      xxHash, zlib, PCRE2, utf8proc, simdjson, oneDNN, OpenCL
+#   weft_dep_pictures  libjpeg-turbo, libpng, zlib
+#   weft_dep_onnx      protobuf, ONNX's message classes
+#   weft_dep_recipes   yaml-cpp
+#   weft_dep_heap      the program's heap, in place of the C library's
+#   weft_dep_llvm      link side of LLVM; its headers: WEFT_LLVM_COMPILE_OPTIONS, per source
 
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
@@ -12,20 +15,31 @@ find_package(fmt 9 REQUIRED)
 add_library(weft_dep_public INTERFACE)
 target_link_libraries(weft_dep_public INTERFACE fmt::fmt Threads::Threads)
 
-add_library(weft_dep_private INTERFACE)
+add_library(weft_dep_headers INTERFACE)
 
-foreach(library_and_header "yaml-cpp yaml-cpp/yaml.h" "xxhash xxhash.h" "z zlib.h"
-    "jpeg jpeglib.h" "png png.h" "pcre2-8 pcre2.h" "utf8proc utf8proc.h" "simdjson simdjson.h"
-    "crypto openssl/hmac.h"
-    "protobuf google/protobuf/message.h" "onnx_proto onnx/onnx_pb.h")
-  separate_arguments(library_and_header)
-  list(POP_FRONT library_and_header library header)
-  find_path(WEFT_${library}_INCLUDE ${header} REQUIRED)
-  find_library(WEFT_${library} NAMES ${library} REQUIRED)
-  mark_as_advanced(WEFT_${library}_INCLUDE WEFT_${library})
-  target_include_directories(weft_dep_private SYSTEM INTERFACE "${WEFT_${library}_INCLUDE}")
-  target_link_libraries(weft_dep_private INTERFACE "${WEFT_${library}}")
-endforeach()
+# weft_dependency(NAME "LIBRARY HEADER"...): the target weft_dep_NAME links the libraries; their headers
+# are weft_dep_headers'.
+function(weft_dependency name)
+  add_library(weft_dep_${name} INTERFACE)
+  foreach(library_and_header IN LISTS ARGN)
+    separate_arguments(library_and_header)
+    list(POP_FRONT library_and_header library header)
+    find_path(WEFT_${library}_INCLUDE ${header} REQUIRED)
+    find_library(WEFT_${library} NAMES ${library} REQUIRED)
+    mark_as_advanced(WEFT_${library}_INCLUDE WEFT_${library})
+    target_include_directories(weft_dep_headers SYSTEM INTERFACE "${WEFT_${library}_INCLUDE}")
+    target_link_libraries(weft_dep_${name} INTERFACE "${WEFT_${library}}")
+  endforeach()
+endfunction()
+
+# dnnl-config.cmake is not used, as it requires TBB and OpenCL development files.
+weft_dependency(core "xxhash xxhash.h" "z zlib.h" "pcre2-8 pcre2.h" "utf8proc utf8proc.h"
+  "simdjson simdjson.h" "dnnl dnnl.h" "crypto openssl/hmac.h")
+weft_dependency(pictures "jpeg jpeglib.h" "png png.h" "z zlib.h")
+weft_dependency(onnx "protobuf google/protobuf/message.h" "onnx_proto onnx/onnx_pb.h")
+weft_dependency(recipes "yaml-cpp yaml-cpp/yaml.h")
+# oneDNN takes its number of threads from OpenMP's runtime; weft sets it (backends/cpu/onednn/onednn.cpp).
+target_link_libraries(weft_dep_core INTERFACE gomp ${CMAKE_DL_LIBS})
 
 # \p{Alphabetic} and \p{sc:Han}, which tokenizers use, are of PCRE2 10.40.
 file(STRINGS "${WEFT_pcre2-8_INCLUDE}/pcre2.h" pcre2_minor REGEX "#define PCRE2_MINOR")
@@ -34,17 +48,11 @@ if(pcre2_minor LESS 40)
   message(FATAL_ERROR "PCRE2 10.${pcre2_minor} is too old: weft needs 10.40")
 endif()
 
-# dnnl-config.cmake is not used, as it requires TBB and OpenCL development files.
-find_library(WEFT_DNNL dnnl REQUIRED)
-find_path(WEFT_DNNL_INCLUDE dnnl.h REQUIRED)
-target_include_directories(weft_dep_private SYSTEM INTERFACE "${WEFT_DNNL_INCLUDE}")
-# oneDNN takes its number of threads from OpenMP's runtime; weft sets it (backends/cpu/onednn/onednn.cpp).
-target_link_libraries(weft_dep_private INTERFACE "${WEFT_DNNL}" gomp ${CMAKE_DL_LIBS})
-
 # Without OpenCL, weft/backends/opencl has no device.
 find_package(OpenCL QUIET)
 if(OpenCL_FOUND)
-  target_link_libraries(weft_dep_private INTERFACE OpenCL::OpenCL)
+  target_link_libraries(weft_dep_core INTERFACE OpenCL::OpenCL)
+  target_include_directories(weft_dep_headers SYSTEM INTERFACE ${OpenCL_INCLUDE_DIRS})
 endif()
 
 # Sanitizers have their own heaps. No source calls jemalloc by name: it defines malloc.

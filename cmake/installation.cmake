@@ -1,6 +1,6 @@
 # `cmake --install`, and the .deb of `make package`. Two components:
-#   program      the program, libweft.so, recipes and completion for shells (package weft)
-#   development  headers, libweft.so's name for linkers, find_package(weft) (package weft-dev)
+#   program      the program, the libraries, recipes and completion for shells (package weft)
+#   development  headers, names of the libraries for linkers, find_package(weft) (package weft-dev)
 
 # The program searches for libraries next to itself (in the build folder, where it is installed, in
 # the relocatable archive of tools/package.sh), then in the system, then in the archive's fallback
@@ -10,6 +10,11 @@ target_link_options(weft_program PRIVATE -Wl,--disable-new-dtags)
 set_target_properties(weft_program PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH
   "$ORIGIN;$ORIGIN/../${CMAKE_INSTALL_LIBDIR};$ORIGIN/../lib/weft;/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE};/usr/lib64;$ORIGIN/../lib/weft/fallback")
 install(TARGETS weft_program RUNTIME COMPONENT program)
+# A library finds the others next to itself.
+foreach(library IN LISTS weft_libraries)
+  target_link_options(${library} PRIVATE -Wl,--disable-new-dtags)
+  set_target_properties(${library} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
+endforeach()
 # Completion scripts go where each shell looks by default. The program prints its own scripts;
 # sanitized builds, and builds that this machine cannot run, install none.
 if(NOT WEFT_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
@@ -39,7 +44,7 @@ endif()
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT program)
 
 # find_package(weft) finds the dependencies of weft_dep_public again (weft-config.cmake).
-install(TARGETS weft weft_dep_public EXPORT weft-targets
+install(TARGETS ${weft_libraries} weft_dep_public EXPORT weft-targets
         LIBRARY COMPONENT program NAMELINK_COMPONENT development)
 install(DIRECTORY weft DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT development
         FILES_MATCHING PATTERN "*.h")
@@ -84,7 +89,7 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
     "weft (= ${PROJECT_VERSION}), libfmt-dev, g++ (>= 4:12)")
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION
-    "Plans, trains and runs neural networks: the program, its library and its recipes.")
+    "Plans, trains and runs neural networks: the program, its libraries and its recipes.")
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
     "Plans, trains and runs neural networks: headers for C++ programs with models of their own.")
 include(CPack)

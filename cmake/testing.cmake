@@ -1,9 +1,9 @@
 # The environment of every test (weft_test_environment).
 
-# Every new library compiles its kernels from scratch: cached ones of an earlier library would hide
+# Every new core compiles its kernels from scratch: cached ones of an earlier core would hide
 # miscompilation. NVIDIA's libraries, in another folder of the cache, are kept.
 set(weft_test_cache "${PROJECT_BINARY_DIR}/cache")
-add_custom_command(TARGET weft POST_BUILD
+add_custom_command(TARGET weft_core POST_BUILD
   COMMAND ${CMAKE_COMMAND} -E rm -rf "${weft_test_cache}/kernels")
 set(cuda_path "$ENV{HOME}/.cache/weft/cuda")
 if(DEFINED ENV{WEFT_CUDA_PATH})

@@ -46,6 +46,7 @@ TESTS = {
                 "train:*memory_test.cpp", "train:*offload_test.cpp", "error:*budget_test.cpp"],
     "infer": ["infer"],
     "train": ["train", "error", "cli"],
+    "pictures": ["io:*image_test.cpp", "data:*resample_test.cpp", "train:*image_folder_test.cpp"],
     # Folders of GGUF files are made for models; syncing matters only after a power loss.
     "io": ["io", "data", "models:*gguf_test.cpp", "train:*disk_test.cpp"],
     "data": ["data"],
@@ -222,11 +223,13 @@ class Compiler:
             if path.is_relative_to(TREE / "weft") and "_objects.dir/" in output:
                 name = str(path.relative_to(TREE))
                 self.objects[name], self.commands[name] = output, words
-        library = (BUILD / "libweft.so").resolve().name
-        made = demand(["ninja", "-t", "commands", "-s", library], cwd=BUILD).strip().split("\n")[-1]
-        [link] = [part for part in made.split(" && ") if f" -o {library} " in part]
-        self.link_words = shlex.split(link)
-        [self.soname] = re.findall(r"-soname,(\S+)", link)
+        # Each library: the name by which programs load it, its file, the words that link it.
+        self.libraries = []
+        for path in sorted({path.resolve() for path in BUILD.glob("libweft*.so")}):
+            made = demand(["ninja", "-t", "commands", "-s", path.name], cwd=BUILD).strip().split("\n")[-1]
+            [link] = [part for part in made.split(" && ") if f" -o {path.name} " in part]
+            [soname] = re.findall(r"-soname,(\S+)", link)
+            self.libraries.append((soname, path, shlex.split(link)))
 
     def compile(self, name, text, folder):
         """Returns the object file in `folder`, or None where compilation failed."""
@@ -237,12 +240,17 @@ class Compiler:
         return output if run(words, cwd=BUILD).returncode == 0 else None
 
     def link(self, name, changed, folder):
-        """Links a library with `changed` in place of one object into `folder`, and the program next
-        to it, which loads that library. Returns whether this succeeded."""
+        """Links the object's library with `changed` in its place into `folder`, and puts the other
+        libraries and the program next to it, which loads them. Returns whether this succeeded."""
         os.link(BUILD / "weft", folder / "weft")
-        other = {self.objects[name]: changed, self.link_words[self.link_words.index("-o") + 1]:
-                 folder / self.soname}
-        return run([other.get(word, word) for word in self.link_words], cwd=BUILD).returncode == 0
+        linked = False
+        for soname, path, words in self.libraries:
+            if self.objects[name] in words:
+                other = {self.objects[name]: changed, path.name: folder / soname}
+                linked = run([other.get(word, word) for word in words], cwd=BUILD).returncode == 0
+            else:
+                os.link(path, folder / soname)
+        return linked
 
 
 # ---- running tests -------------------------------------------------------------------------------

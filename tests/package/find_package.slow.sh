@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds a program outside the tree, by find_package(weft) alone, against an installed weft.
+# Builds programs outside the tree, by find_package(weft) alone, against an installed weft.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -9,6 +9,17 @@ cp -r "$SRC/tests/package/program" "$work/program"
 cmake -S "$work/program" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
   -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
 cmake --build "$work/build" -j2
+
+# A program that links the core alone runs where no other library of weft is.
+cp -r "$SRC/tests/package/core" "$work/core"
+cmake -S "$work/core" -B "$work/core/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+  -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
+cmake --build "$work/core/build"
+mkdir "$work/core/out" "$work/core/lib"
+find "$work/prefix" -name 'libweft_core.so.*' -exec cp -P -t "$work/core/lib" {} +
+mv "$work/prefix" "$work/away"  # where the program would find the other libraries
+LD_LIBRARY_PATH=$work/core/lib "$work/core/build/core_alone" "$work/core/out"
+mv "$work/away" "$work/prefix"
 
 version=$("$work/build/mine" --version)
 echo "$version"
