@@ -45,6 +45,7 @@ TESTS = {
     "planner": ["train:*planner_test.cpp", "train:*plan_test.cpp", "train:*report_test.cpp",
                 "train:*memory_test.cpp", "train:*offload_test.cpp", "error:*budget_test.cpp"],
     "infer": ["infer"],
+    "artifact": ["artifact", "passes:*plan_json_test.cpp"],
     "train": ["train", "error", "cli"],
     "pictures": ["io:*image_test.cpp", "data:*resample_test.cpp", "train:*image_folder_test.cpp"],
     # Folders of GGUF files are made for models; syncing matters only after a power loss.
