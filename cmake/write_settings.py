@@ -19,6 +19,7 @@ constant by which code names the key where it must, as in messages (keys::train:
     rivals           keys that cannot be set beside it
     same_on_resume   a run resumes with the value that it began with
     decides_tensors  which tensors a checkpoint has, or their types
+    turns_on         a value with which the key turns its section on: the section's other keys need it
     is_input         the path of what a run reads, which no output may replace
     help             the line of the reference
 """
@@ -29,7 +30,7 @@ import textwrap
 import tomllib
 
 FIELDS = {"type", "default", "word", "choices", "enum", "enumerators", "min", "max", "rule", "flag",
-          "flag_help", "rivals", "same_on_resume", "decides_tensors", "is_input", "help"}
+          "flag_help", "rivals", "turns_on", "same_on_resume", "decides_tensors", "is_input", "help"}
 TYPES = {"text": "std::string", "integer": "int64_t", "number": "double", "boolean": "bool",
          "numbers": "std::vector<double>", "texts": "std::vector<std::string>", "bytes": "int64_t",
          "map": "nn::Options", "layers": "std::vector<nn::LayerSpec>",
@@ -105,7 +106,7 @@ class Key:
             parts.append(f".rivals = {quoted(', '.join(entry['rivals']))}")
         parts += [f".{name} = true" for name in ("same_on_resume", "decides_tensors", "is_input")
                   if entry.get(name)]
-        parts += [f".{name} = {quoted(entry[name])}" for name in ("word", "rule") if name in entry]
+        parts += [f".{name} = {quoted(entry[name])}" for name in ("word", "rule", "turns_on") if name in entry]
         return "    {" + ",\n     ".join(parts) + "},\n"
 
     def assignment(self):

@@ -1,6 +1,5 @@
 // Tests pruning in runs: what is pruned stays zero whatever trains, runs resume bit-identically,
 // and nets without their pruned channels compute the same.
-#include "weft/train/methods/pruning.h"
 
 #include <algorithm>
 #include <csignal>
@@ -16,6 +15,7 @@
 #include "weft/nn/block_activations.h"
 #include "weft/train/checkpoint/checkpoint.h"
 #include "weft/train/methods/narrowed.h"
+#include "weft/train/methods/quantization.h"
 #include "weft/train/plan/plan_run.h"
 #include "weft/train/run/steps.h"
 #include "weft/train/task/evaluation.h"
@@ -276,16 +276,16 @@ TEST_CASE("a net without its pruned channels keeps the ranges that int8 training
     train::write_checkpoint(out, narrow, {});
     const train::Experiment again = load(out);
     CHECK(nn::number_count(*again.model) < nn::number_count(*whole.model));
-    const std::vector<double> ranges = whole.quantization->ranges().to_doubles();
+    const std::vector<double> ranges = train::quantization_of(whole)->ranges().to_doubles();
     CHECK(std::ranges::all_of(ranges, [activations = std::string(activations)](double range) {
       return range > 0 || activations == "dynamic";
     }));
-    CHECK(again.quantization->ranges().to_doubles() == ranges);
+    CHECK(train::quantization_of(again)->ranges().to_doubles() == ranges);
     const double expected = train::evaluate(whole).loss;
     CHECK(train::evaluate(narrow).loss == doctest::Approx(expected).epsilon(1e-4));
     CHECK(train::evaluate(again).loss == train::evaluate(narrow).loss);
     train::Experiment plain = load(out);
-    plain.quantization = nullptr;
+    train::quantize(plain, nullptr);
     CHECK(train::evaluate(plain).loss != train::evaluate(again).loss);
   }
 }

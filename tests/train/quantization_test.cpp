@@ -47,10 +47,10 @@ TEST_CASE("a checkpoint is evaluated with the ranges that its run learned") {
       train::make_experiment(recipe, {.initialize = false, .checkpoint = result.checkpoint});
   train::load_model(result.checkpoint, experiment);
   const auto state = io::Safetensors::open(result.checkpoint + "/state-optimizer.safetensors");
-  CHECK(experiment.quantization->ranges().to_doubles() ==
+  CHECK(train::quantization_of(experiment)->ranges().to_doubles() ==
         testing::elements(state.tensor("quantization.ranges")));
   CHECK(train::evaluate(experiment).loss == result.evaluation.loss);
-  experiment.quantization = nullptr;
+  train::quantize(experiment, nullptr);
   CHECK(train::evaluate(experiment).loss != result.evaluation.loss);
 }
 

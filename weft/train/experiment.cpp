@@ -15,8 +15,6 @@
 #include "weft/optim/registry.h"
 #include "weft/tensor/compile.h"
 #include "weft/train/checkpoint/checkpoint.h"
-#include "weft/train/methods/pruning.h"
-#include "weft/train/methods/quantization.h"
 #include "weft/train/methods/trainable.h"
 #include "weft/train/task/imported.h"
 #include "weft/train/task/published.h"
@@ -186,9 +184,7 @@ int64_t build(Experiment& experiment, bool initialize, const std::string& publis
               const std::optional<onnx::Model>& net, bool trains) {
   const Recipe& recipe = experiment.recipe;
   nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = initialize});
-  experiment.pruner = nullptr;
-  experiment.quantization = nullptr;
-  experiment.distillation = nullptr;
+  experiment.methods.clear();
   experiment.optimizer = nullptr;
   experiment.model = nullptr;
   const bool packed = experiment.shape.packed;
@@ -210,15 +206,9 @@ int64_t build(Experiment& experiment, bool initialize, const std::string& publis
   if (initialize && recipe->model.weights) load_first_weights(recipe, *experiment.model);
   choose_trainable(recipe, *experiment.model);
   if (trains && initialize) warn_of_blocks(recipe, *experiment.model);
-  experiment.quantization = make_quantization(experiment, initialize);
-  if (trains) {
-    experiment.pruner = make_pruner(experiment, initialize);
-    if (recipe->distillation.teacher)
-      experiment.distillation = std::make_unique<Distillation>(experiment, initialize);
+  experiment.methods = make_methods(experiment, {.initialize = initialize, .trains = trains});
+  if (trains)
     experiment.optimizer = make_optimizer(recipe, experiment.trained(), experiment.total_steps);
-  }
-  if (experiment.precision.products == Precision::fp16_mixed)
-    experiment.loss_scale = std::make_unique<optim::LossScale>();
   return classes;
 }
 
@@ -227,7 +217,7 @@ int64_t build(Experiment& experiment, bool initialize, const std::string& publis
 // run is in host memory.
 void check_host(const Experiment& experiment) {
   const StateBlocks weights = joined(blocks_of(experiment.model->variables()),
-                                     experiment.teacher_state()),
+                                     blocks_of(experiment.read_only())),
                     update = blocks_of(experiment.update_state()), all = joined(weights, update);
   const Offload offload = offload_of(experiment.recipe);
   if (library(experiment.recipe->train.device).on_host())

@@ -12,12 +12,9 @@
 #include "weft/ir/graph.h"
 #include "weft/ir/offload.h"
 #include "weft/models/model.h"
-#include "weft/optim/loss_scale.h"
 #include "weft/optim/optimizer.h"
-#include "weft/optim/pruning.h"
 #include "weft/planner/question.h"
-#include "weft/quantization/training.h"
-#include "weft/train/methods/distillation.h"
+#include "weft/train/methods/method.h"
 #include "weft/train/plan/precision.h"
 #include "weft/train/recipe/recipe.h"
 #include "weft/train/task/dataset.h"
@@ -57,12 +54,8 @@ struct Experiment {
   std::unique_ptr<Model> model = {};
   // Null where nothing trains, and without data: a schedule needs its length.
   std::unique_ptr<optim::Optimizer> optimizer = {};
-  std::unique_ptr<Distillation> distillation = {};  // null where no teacher is needed
-  std::unique_ptr<optim::Pruner> pruner = {};       // null where nothing is pruned, or trains
-  // Null where layers compute in the types of the recipe's precision.
-  std::unique_ptr<quantization::Training> quantization = {};
+  Methods methods = {};  // in the order in which they act
   PrecisionKind precision;
-  std::unique_ptr<optim::LossScale> loss_scale = {};  // null except for products in float16
 
   int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples
   int64_t rows = 0;  // samples of a step: micro_batch, or eval_batch where it is only evaluated
@@ -84,12 +77,13 @@ struct Experiment {
   // files; "" if the training data did not. Each call computes it again.
   std::string data_fingerprint() const;
   // Returns the variables that an update trains: the model's parameters that are not frozen, and
-  // the projections of distillation.
+  // those of methods.
   std::vector<Variable> trained() const;
-  // Returns the state that an update needs besides the model: the state of the optimizer, of
-  // pruning, of quantization, of distillation (but not its teacher, which does not change), and the
-  // loss scale. Parts that the experiment does not have are left out.
+  // Returns the state that an update needs besides the model, which checkpoints save: that of the
+  // optimizer and of the methods.
   std::vector<Variable> update_state() const;
+  // Returns the variables that methods read and never write, such as a teacher's.
+  std::vector<Variable> read_only() const;
   // Returns the bytes of the samples, of the batches of a training and an evaluation loader, and of
   // the files that checkpoints keep; 0 without data.
   size_t data_bytes() const;
@@ -97,8 +91,6 @@ struct Experiment {
   // Return the bytes of parameters and buffers, of the parameters that train, and of the state of
   // an update.
   int64_t model_bytes() const, trained_bytes() const, optimizer_bytes() const;
-  int64_t teacher_bytes() const;  // bytes of the teacher's parameters and buffers; 0 without one
-  StateBlocks teacher_state() const;
 };
 
 // Captures the forward pass of a model in evaluation mode, on a batch of this type.

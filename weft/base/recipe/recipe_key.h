@@ -46,6 +46,8 @@ struct RecipeKey {
   bool is_input = false;         // a path that a run reads, which no output may replace
   std::string_view word = {};    // a word that means the same as null: "auto"
   std::string_view rule = {};    // "must be a size", in errors; "": by type and range
+  // A value with which the key turns its section on: the section's other keys need it. "": none.
+  std::string_view turns_on = {};
 
   friend bool operator==(const RecipeKey&, const RecipeKey&) = default;
 };

@@ -48,13 +48,12 @@ class RecipeSubject : public Subject {
       steps_.run(batch_.inputs, batch_.labels);
   }
   NamedExecutables executables() override {
-    NamedExecutables all = steps_.executables();
-    std::erase_if(all, [&](const auto& named) {  // executables that update() does not run
-      const bool no_update =
-          named.first == "evaluate" || named.first == "search" || named.first == "prune";
-      return inference_ ? named.first != "evaluate" : no_update;
-    });
-    return all;
+    NamedExecutables all = steps_.executables(), run;  // by update()
+    const std::vector<PlannedStep> planned = steps_.planned();
+    for (size_t i = 0; i < all.size(); ++i)
+      if (inference_ ? all[i].first == "evaluate" : planned[i].per_update > 0)
+        run.push_back(all[i]);
+    return run;
   }
   std::string text() const override {
     return fmt::format("{}, {} samples per {}", experiment_.recipe->name, batch_size(),

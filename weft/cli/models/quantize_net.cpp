@@ -319,16 +319,16 @@ int quantize_net(const NetQuantization& arguments, const RecipeFlags& flags) {
   const Layers layers = layers_of(material, output);
   Scheme scheme{.dynamic = arguments.dynamic,
                 .weight_bits = arguments.weight_bits > 0 ? arguments.weight_bits : 8};
-  const bool has_learned = experiment && experiment->quantization != nullptr;
-  if (has_learned) {
+  const auto* const learned = experiment ? train::quantization_of(*experiment) : nullptr;
+  if (learned != nullptr) {
     refuse_for_learned(arguments);
-    scheme = experiment->quantization->scheme();
+    scheme = learned->scheme();
   }
   check_quantizes(arguments, layers, scheme);
   const std::vector<bool> named = quantization::layers_like(layers, arguments.keep, "--keep");
   scheme.kept.resize(layers.layers.size());
   for (size_t i = 0; i < named.size(); ++i) scheme.kept[i] = scheme.kept[i] || named[i];
-  if (!material.empty() && !has_learned && !scheme.dynamic)
+  if (!material.empty() && learned == nullptr && !scheme.dynamic)
     calibrate(scheme, arguments, material, layers);
   check_quantizes(arguments, layers, scheme);
   Measured measured;
@@ -344,7 +344,7 @@ int quantize_net(const NetQuantization& arguments, const RecipeFlags& flags) {
   }
   if (experiment && experiment->validation != nullptr) {
     measured.before = train::evaluate(*experiment);
-    experiment->quantization = std::make_unique<quantization::Training>(layers, scheme);
+    train::quantize(*experiment, std::make_unique<quantization::Training>(layers, scheme));
     measured.after = train::evaluate(*experiment);
   }
   if (material.arrays != nullptr) measured.errors = errors_of(*material.arrays, layers, scheme);

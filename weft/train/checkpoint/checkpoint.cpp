@@ -313,10 +313,9 @@ void load_model(const std::string& folder, Experiment& experiment) {
     } else {
       io::load_into(weights, io::state_of(*experiment.model));
     }
-    // Evaluation reads the ranges, too.
-    if (experiment.quantization != nullptr)
-      io::load_into(join(folder, "state-optimizer.safetensors"),
-                    std::array{experiment.quantization->ranges()}, {.strict = false});
+    for (const auto& method : experiment.methods)
+      if (const std::vector<Variable> used = method->used_state(); !used.empty())
+        io::load_into(join(folder, "state-optimizer.safetensors"), used, {.strict = false});
   });
 }
 

@@ -1,7 +1,19 @@
-#include "weft/train/methods/distillation.h"
-
+// Distillation: the model of a run, the student, also learns the logits of a trained model, the
+// teacher. With student logits s, teacher logits t, temperature T and the loss on the labels L,
+//
+//   loss = alpha L + (1 - alpha) T^2 KL(softmax(t / T) || softmax(s / T)) + sum_i w MSE(p_i(a_i),
+//   b_i)
+//
+// where KL is the mean over rows whose label counts (Hinton et al. 2015, "Distilling the knowledge
+// in a neural network"; T^2 keeps the size of gradients; alpha weighs the labels, as in Keras's
+// example and Hugging Face's trainer), and a_i, b_i are features, results of named layers of
+// student and teacher (Romero et al. 2015, "FitNets"), which a learned projection p_i joins where
+// their widths differ.
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -15,6 +27,7 @@
 #include "weft/tensor/compile.h"
 #include "weft/train/checkpoint/checkpoint.h"
 #include "weft/train/experiment.h"
+#include "weft/train/methods/method.h"
 #include "weft/train/task/imported.h"
 #include "weft/train/task/published.h"
 
@@ -117,10 +130,51 @@ void append_paths(const nn::Module& module, std::string_view root,
     append_paths(*child, root, paths);
   }
 }
-}  // namespace
+
+// Returns T^2 times the mean divergence of rows that count, a scalar; logits are [..., classes].
+Tensor soft_target_loss(const Tensor& scores, const Tensor& teacher, const Tensor& counts,
+                        double temperature) {
+  const DType type = accumulator(scores.dtype());  // float32 for 16 bits
+  const auto log_probabilities = [&](const Tensor& logits) {
+    return log_softmax(cast(logits, type) / temperature, -1);
+  };
+  const Tensor ours = log_probabilities(scores), theirs = log_probabilities(teacher);
+  const Tensor rows = sum(exp(theirs) * (theirs - ours), {.axes = {-1}});
+  const Tensor mean = sum(select(counts, rows, 0)) / sum(cast(counts, type));
+  return mean * (temperature * temperature);
+}
+
+class Distillation : public Method {
+ public:
+  // Builds the teacher that the recipe of `student` names, beside its model. Without `weights` both
+  // the teacher and the projections stay zero, for plans. Throws Error(usage) for a teacher that
+  // does not exist, or has other inputs, classes or words than the student, and for features that
+  // are no layers or do not fit; Error(checkpoint) and Error(data) for its files.
+  Distillation(const Experiment& student, bool weights);
+  ~Distillation() override;
+
+  // Returns the projections' parameters ("distillation.0.weight").
+  std::vector<Variable> parameters() const override { return projections_.parameters(); }
+  std::vector<Variable> state() const override { return parameters(); }
+  std::vector<Variable> read_only() const override { return teacher_->variables(); }
+  std::vector<std::string> layers() const override { return student_layers_; }
+  // The teacher runs in eval mode.
+  Tensor loss_term(const Tensor& on_labels, const ForwardPass& pass) const override;
+  // The weights of ONNX files are not checked.
+  void refuse_non_finite() const override;
+
+ private:
+  std::string path_;  // of the teacher
+  double temperature_, alpha_, feature_weight_;
+  std::unique_ptr<Model> teacher_;
+  std::vector<std::string> student_layers_, teacher_layers_;
+  nn::Module projections_;
+  std::vector<std::unique_ptr<nn::Layer>> projection_;  // per feature; null: the widths are equal
+};
 
 Distillation::Distillation(const Experiment& student, bool weights)
-    : temperature_(student.recipe->distillation.temperature),
+    : path_(student.recipe.text(key)),
+      temperature_(student.recipe->distillation.temperature),
       alpha_(student.recipe->distillation.alpha),
       feature_weight_(student.recipe->distillation.feature_weight) {
   const Recipe& recipe = student.recipe;
@@ -185,45 +239,36 @@ Distillation::~Distillation() {
   while (!projection_.empty()) projection_.pop_back();  // the newest child goes first
 }
 
-void refuse_non_finite_teacher(const Recipe& recipe) {
-  const std::string& path = recipe.text(key);
-  if (onnx::is_model_file(path)) return;
-  models::refuse_non_finite(models::is_model(path)
-                                ? io::weight_files(path)
-                                : std::vector{weights_of(verified_checkpoint(locate_run(path)))});
+void Distillation::refuse_non_finite() const {
+  if (onnx::is_model_file(path_)) return;
+  models::refuse_non_finite(models::is_model(path_)
+                                ? io::weight_files(path_)
+                                : std::vector{weights_of(verified_checkpoint(locate_run(path_)))});
 }
 
-Tensor soft_target_loss(const Tensor& scores, const Tensor& teacher, const Tensor& counts,
-                        double temperature) {
-  const DType type = accumulator(scores.dtype());  // float32 for 16 bits
-  const auto log_probabilities = [&](const Tensor& logits) {
-    return log_softmax(cast(logits, type) / temperature, -1);
-  };
-  const Tensor ours = log_probabilities(scores), theirs = log_probabilities(teacher);
-  const Tensor rows = sum(exp(theirs) * (theirs - ours), {.axes = {-1}});
-  const Tensor mean = sum(select(counts, rows, 0)) / sum(cast(counts, type));
-  return mean * (temperature * temperature);
-}
-
-Tensor Distillation::loss(const Tensor& on_labels, const Tensor& scores,
-                          const nn::OutputScope& features, const Tensor& inputs,
-                          const Tensor& counts) const {
+Tensor Distillation::loss_term(const Tensor& on_labels, const ForwardPass& pass) const {
   const nn::OutputScope theirs(teacher_layers_);
   const Tensor answers = [&] {
     const ModeScope mode(Mode::eval);
-    return (*teacher_)(Arg(inputs, UserLocation()));
+    return (*teacher_)(Arg(pass.inputs, UserLocation()));
   }();
-  const Tensor soft = soft_target_loss(scores, answers, counts, temperature_);
+  const Tensor soft = soft_target_loss(pass.scores, answers, pass.counts, temperature_);
   Tensor all = alpha_ * on_labels + (1 - alpha_) * cast(soft, on_labels.dtype());
   for (size_t i = 0; i < student_layers_.size(); ++i) {
     const nn::Layer* const projection = projection_[i].get();
-    const Tensor feature =
-        projection != nullptr ? (*projection)(features.output(i)) : features.output(i);
+    const Tensor feature = projection != nullptr ? (*projection)(pass.layers[i]) : pass.layers[i];
     const DType type = accumulator(feature.dtype());
     const Tensor error = mse_loss(cast(feature, type), cast(theirs.output(i), type));
     all = all + feature_weight_ * cast(error, all.dtype());
   }
   return all;
+}
+}  // namespace
+
+std::unique_ptr<Method> distillation_method(const Experiment& experiment,
+                                            const MethodOptions& options) {
+  if (!options.trains || !experiment.recipe->distillation.teacher) return nullptr;
+  return std::make_unique<Distillation>(experiment, options.initialize);
 }
 
 }  // namespace weft::train

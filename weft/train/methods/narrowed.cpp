@@ -210,11 +210,11 @@ void replace_model(Experiment& experiment, const TracedModel& traced, const Cuts
 // ranges that the whole net learned: a range is one number for all channels, and zeros do not
 // change it. All else of quantization follows from the weights.
 void keep_ranges(Experiment& experiment) {
-  if (experiment.quantization == nullptr) return;
-  const std::unique_ptr<quantization::Training> whole = std::move(experiment.quantization);
-  experiment.quantization = make_quantization(experiment, /*say=*/false);
+  const quantization::Training* const whole = quantization_of(experiment);
+  if (whole == nullptr) return;
   const std::vector<double> learned = whole->ranges().to_doubles();
-  const quantization::Layers &before = whole->layers(), &now = experiment.quantization->layers();
+  std::unique_ptr<quantization::Training> narrow = make_quantization(experiment, /*say=*/false);
+  const quantization::Layers &before = whole->layers(), &now = narrow->layers();
   std::vector<double> ranges(now.activations.size());
   for (const quantization::Layer& layer : now.layers) {
     const auto same = std::ranges::find(before.layers, layer.name, &quantization::Layer::name);
@@ -222,8 +222,9 @@ void keep_ranges(Experiment& experiment) {
                 layer.name);
     ranges[layer.activation] = learned[same->activation];
   }
-  const Variable& to = experiment.quantization->ranges();
+  const Variable& to = narrow->ranges();
   to.assign(tensor(ranges, to.shape(), DType::f32));
+  quantize(experiment, std::move(narrow));
 }
 }  // namespace
 

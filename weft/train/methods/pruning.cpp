@@ -1,7 +1,9 @@
 #include "weft/train/methods/pruning.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,7 +17,9 @@
 #include "weft/base/text/suggest.h"
 #include "weft/io/files.h"
 #include "weft/nn/layers.h"
+#include "weft/optim/pruning.h"
 #include "weft/quantization/layers.h"
+#include "weft/train/experiment.h"
 #include "weft/train/methods/narrowed.h"
 #include "weft/train/task/imported.h"
 
@@ -121,6 +125,43 @@ std::vector<std::pair<std::string, Prunable>> channels_of(const Channels& channe
   return weights;
 }
 
+class Pruning : public Method {
+ public:
+  explicit Pruning(std::unique_ptr<optim::Pruner> pruner) : pruner_(std::move(pruner)) {}
+
+  std::vector<Variable> state() const override { return pruner_->state(); }
+  Tensor masked(const Variable& parameter, const Tensor& value) const override {
+    return pruner_->masked(parameter, value);
+  }
+  void after_update(const AfterUpdate&) const override { pruner_->hold(); }
+
+  std::vector<MethodStep> steps() const override {
+    const Type counts{DType::i64, {std::ssize(pruner_->counts_at(0))}};
+    std::vector<MethodStep> all;
+    if (pruner_->searches())
+      all.push_back({"search", {counts}, [this](std::span<const Tensor> in) {
+                       pruner_->search(in[0]);
+                       return std::vector<Tensor>();
+                     }});
+    all.push_back({"prune", {counts}, [this](std::span<const Tensor> in) {
+                     return std::vector{pruner_->prune(in[0])};
+                   }});
+    return all;
+  }
+  std::optional<MethodEvent> before_update(int64_t done, const RunStep& run) const override {
+    if (!pruner_->is_due(done)) return std::nullopt;
+    const std::vector<int64_t> units = pruner_->counts_at(done);
+    const std::array counts{tensor(units, {std::ssize(units)})};
+    if (pruner_->searches())
+      for (int round = 0; round < optim::Pruner::rounds; ++round) run("search", counts);
+    const double pruned = run("prune", counts).front().item();
+    return MethodEvent{"pruned", "sparsity", pruned / static_cast<double>(pruner_->weights())};
+  }
+
+ private:
+  std::unique_ptr<optim::Pruner> pruner_;
+};
+
 // Refuses to prune channels that `weft prune` could not remove later.
 void check_removable(const Experiment& experiment, const TracedModel& model,
                      const std::vector<std::pair<std::string, Prunable>>& named) {
@@ -142,9 +183,13 @@ bool is_pruned_with(const ChannelSlices& part) {
   return part.variable.category() == Category::parameter && !part.variable.frozen();
 }
 
+namespace {
+// With pattern 2:4, weights whose input features are no multiple of four stay whole, which a note
+// says if `say`. Throws Error(usage) for a schedule that does not end before the run, patterns that
+// match nothing, a model without weights to prune, and channels that the file of an imported net
+// cannot lose.
 std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool say) {
   const Recipe& recipe = experiment.recipe;
-  if (!recipe->pruning.pattern) return nullptr;
   const Model& model = *experiment.model;
   const PruningOptions options = options_of(recipe, experiment.total_steps);
   const bool channels = options.pattern == PruningPattern::channels;
@@ -193,6 +238,12 @@ std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool sa
   if (weights.empty())
     recipe.refuse(keys::pruning::exclude, "pruning: no weight is left to prune.");
   return std::make_unique<optim::Pruner>(std::move(weights), options);
+}
+}  // namespace
+
+std::unique_ptr<Method> pruning_method(const Experiment& experiment, const MethodOptions& options) {
+  if (!options.trains || !experiment.recipe->pruning.pattern) return nullptr;
+  return std::make_unique<Pruning>(make_pruner(experiment, options.initialize));
 }
 
 }  // namespace weft::train

@@ -10,6 +10,45 @@
 #include "weft/base/logging.h"
 
 namespace weft::train {
+namespace {
+class QuantizationMethod : public Method {
+ public:
+  explicit QuantizationMethod(std::unique_ptr<quantization::Training> training)
+      : training_(std::move(training)) {}
+
+  std::vector<Variable> state() const override { return {training_->ranges()}; }
+  std::vector<Variable> used_state() const override { return state(); }
+  std::vector<Tensor> applied(std::vector<Tensor> results,
+                              const Variable* step_count) const override {
+    return training_->applied(results, step_count == nullptr ? Tensor() : step_count->value());
+  }
+  const quantization::Training* quantization() const override { return training_.get(); }
+
+ private:
+  std::unique_ptr<quantization::Training> training_;
+};
+}  // namespace
+
+std::unique_ptr<Method> quantization_method(const Experiment& experiment,
+                                            const MethodOptions& options) {
+  auto training = make_quantization(experiment, options.initialize);
+  if (training == nullptr) return nullptr;
+  return std::make_unique<QuantizationMethod>(std::move(training));
+}
+
+const quantization::Training* quantization_of(const Experiment& experiment) {
+  for (const auto& method : experiment.methods)
+    if (const quantization::Training* const training = method->quantization()) return training;
+  return nullptr;
+}
+
+void quantize(Experiment& experiment, std::unique_ptr<quantization::Training> training) {
+  std::erase_if(experiment.methods,
+                [](const auto& method) { return method->quantization() != nullptr; });
+  if (training != nullptr)
+    experiment.methods.insert(experiment.methods.begin(),
+                              std::make_unique<QuantizationMethod>(std::move(training)));
+}
 
 quantization::Layers layers_of(const Experiment& experiment) {
   return quantization::layers_of(graph_of(experiment));

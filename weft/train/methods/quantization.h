@@ -13,6 +13,11 @@ namespace weft::train {
 // none.
 std::unique_ptr<quantization::Training> make_quantization(const Experiment& experiment, bool say);
 
+// Returns the quantization-aware training of an experiment; null where it has none.
+const quantization::Training* quantization_of(const Experiment& experiment);
+// Replaces the training that quantization_of() returns; with null, layers compute unrounded.
+void quantize(Experiment& experiment, std::unique_ptr<quantization::Training> training);
+
 // Returns the layers of an experiment's model.
 quantization::Layers layers_of(const Experiment& experiment);
 

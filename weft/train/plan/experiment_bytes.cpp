@@ -8,23 +8,25 @@
 #include "weft/train/task/scoring.h"
 
 namespace weft::train {
+namespace {
+// Appends what each method has of a kind of variables.
+std::vector<Variable> with(std::vector<Variable> all, const Methods& methods,
+                           std::vector<Variable> (Method::*kind)() const) {
+  for (const auto& method : methods)
+    for (const Variable& variable : ((*method).*kind)()) all.push_back(variable);
+  return all;
+}
+}  // namespace
+
 std::vector<Variable> Experiment::trained() const {
-  std::vector<Variable> parameters = model->parameters();
-  if (distillation != nullptr)
-    for (const Variable& variable : distillation->parameters()) parameters.push_back(variable);
-  return parameters;
+  return with(model->parameters(), methods, &Method::parameters);
 }
 std::vector<Variable> Experiment::update_state() const {
-  std::vector<Variable> state;
-  if (optimizer != nullptr) state = optimizer->state();
-  if (pruner != nullptr)
-    for (const Variable& variable : pruner->state()) state.push_back(variable);
-  if (quantization != nullptr) state.push_back(quantization->ranges());
-  if (distillation != nullptr)
-    for (const Variable& variable : distillation->parameters()) state.push_back(variable);
-  if (loss_scale != nullptr)
-    for (const Variable& variable : loss_scale->state()) state.push_back(variable);
-  return state;
+  return with(optimizer != nullptr ? optimizer->state() : std::vector<Variable>(), methods,
+              &Method::state);
+}
+std::vector<Variable> Experiment::read_only() const {
+  return with({}, methods, &Method::read_only);
 }
 std::string Experiment::data_fingerprint() const {
   const uint64_t trained = train != nullptr ? train->fingerprint() : 0;
@@ -50,13 +52,6 @@ int64_t Experiment::trained_bytes() const {
 int64_t Experiment::optimizer_bytes() const {
   return static_cast<int64_t>(bytes_of(blocks_of(update_state())));
 }
-int64_t Experiment::teacher_bytes() const {
-  return static_cast<int64_t>(bytes_of(teacher_state()));
-}
-StateBlocks Experiment::teacher_state() const {
-  return distillation == nullptr ? StateBlocks() : blocks_of(distillation->teacher().variables());
-}
-
 Offload offload_of(const Recipe& recipe) {
   return {.categories = recipe->train.offload, .folder = recipe->train.offload_folder};
 }

@@ -94,13 +94,13 @@ PlanQuestion question_of(const Experiment& experiment, const Steps& steps,
           .weights = blocks_of(experiment.model->variables()),
           .optimizer = blocks_of(experiment.update_state()),
           .accumulators = blocks_of(steps.accumulators()),
-          .teacher = experiment.teacher_state(),
+          .teacher = blocks_of(experiment.read_only()),
           .data_bytes = experiment.data_bytes()};
 }
 
 RunQuestion ask(const Recipe& recipe, const MachineSpec& machine) {
   RunQuestion run{.experiment = make_experiment(recipe, {.initialize = false}), .question = {}};
-  const Steps steps(run.experiment, "null:" + recipe->train.device);
+  Steps steps(run.experiment, "null:" + recipe->train.device);
   run.question = question_of(run.experiment, steps, machine);
   run.question.steps = steps.captured();
   return run;

@@ -220,10 +220,9 @@ class Rules {
     if (recipe_->adapter.type && !recipe_->model.pretrained)
       usage({keys::adapter::type},
             "adapter.type is for model.pretrained: other models train whole.");
-    check_section(keys::adapter::type, "--adapter.type lora");
-    check_section(keys::pruning::pattern, "--pruning.pattern unstructured");
-    check_section(keys::quantization::activations, "--quantization.activations static");
-    check_section(keys::distillation::teacher, "--distillation.teacher RUN");
+    for (const RecipeKey& key : recipe_keys())
+      if (!key.turns_on.empty())
+        check_section(key.path, fmt::format("--{} {}", key.path, key.turns_on));
   }
 
   // Returns the hint that the name of the file suggests.

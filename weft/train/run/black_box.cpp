@@ -91,7 +91,7 @@ class Replay {
     if (failure_.evaluation) return look_into_evaluation(plain);
     describe_next(loader);
     next(loader, batch);
-    plain.prune(step - 1);
+    plain.before_update(step - 1);
     NonFiniteSearch search;
     for (const auto& [executable, inputs] : plain.runs(batch.inputs, batch.labels)) {
       stop_if_asked();
@@ -130,7 +130,7 @@ class Replay {
     for (; progress.step < updates; ++progress.step) {
       stop_if_asked();
       next(loader, batch);
-      steps.prune(progress.step);
+      steps.before_update(progress.step);
       steps.run(batch.inputs, batch.labels);
     }
   }

@@ -333,9 +333,9 @@ void Reporter::evaluation(int64_t step, const Evaluation& evaluation) {
   log(io::json_text(entry));
 }
 
-void Reporter::pruning(int64_t step, double sparsity) {
-  text(fmt::format("pruned step {}  sparsity {:.4f}\n", step, sparsity));
-  log(io::json_text(json{{"pruned_step", step}, {"sparsity", sparsity}}));
+void Reporter::event(int64_t step, const MethodEvent& event) {
+  text(fmt::format("{} step {}  {} {:.4f}\n", event.did, step, event.what, event.value));
+  log(io::json_text(json{{fmt::format("{}_step", event.did), step}, {event.what, event.value}}));
 }
 
 void Reporter::closing(const ClosingReport& report) {

@@ -145,8 +145,8 @@ class Reporter {
   // `epoch` counts from 1; `seconds` excludes evaluations and checkpoints.
   void epoch(int64_t step, int64_t epoch, double seconds);
   void evaluation(int64_t step, const Evaluation& evaluation);
-  // `sparsity` is the share of the weights that is pruned once `step` updates are done.
-  void pruning(int64_t step, double sparsity);
+  // Reports what a method did once `step` updates were done.
+  void event(int64_t step, const MethodEvent& event);
   void closing(const ClosingReport& report);
 
  private:

@@ -1,6 +1,7 @@
 #include "weft/train/run/steps.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "weft/base/memory/buffer.h"
@@ -36,7 +37,7 @@ StepOptions of_step(StepOptions options, Mode mode, const StateBlocks& beside) {
 }
 // Returns the state besides the model's and the accumulators.
 StateBlocks beside_weights(const Experiment& experiment) {
-  return joined(blocks_of(experiment.update_state()), experiment.teacher_state());
+  return joined(blocks_of(experiment.update_state()), blocks_of(experiment.read_only()));
 }
 }  // namespace
 
@@ -79,20 +80,16 @@ Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
           },
           of_step(chosen, Mode::train, beside_pass())),
       update_([this](std::span<const Tensor>) { return update_step(); },
-              of_step(chosen, Mode::train, experiment.teacher_state())),
-      search_(
-          [this](std::span<const Tensor> in) {
-            experiment_.pruner->search(in[0]);
-            return std::vector<Tensor>();
-          },
-          of_step(chosen, Mode::train, beside_weights(experiment))),
-      prune_(
-          [this](std::span<const Tensor> in) {
-            return std::vector<Tensor>{experiment_.pruner->prune(in[0])};
-          },
-          of_step(chosen, Mode::train, beside_weights(experiment))),
+              of_step(chosen, Mode::train, blocks_of(experiment.read_only()))),
       evaluate_([this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
-                of_step(chosen, Mode::eval, beside_evaluation())) {}
+                of_step(chosen, Mode::eval, beside_evaluation())) {
+  for (const auto& method : experiment.methods)
+    for (MethodStep& step : method->steps()) {
+      CompiledStep compiled(step.function,
+                            of_step(chosen, Mode::train, beside_weights(experiment)));
+      own_.push_back({method.get(), std::move(step), std::move(compiled)});
+    }
+}
 
 StateBlocks Steps::beside_pass() const {
   return accumulator_ == nullptr ? StateBlocks() : blocks_of(experiment_.update_state());
@@ -101,7 +98,7 @@ StateBlocks Steps::beside_evaluation() const {
   return joined(beside_weights(experiment_), blocks_of(accumulators()));
 }
 
-std::vector<Steps::Part> Steps::parts() const {
+std::vector<Steps::Part> Steps::parts() {
   auto types = [&](int64_t rows) {
     Type inputs = experiment_.shape.batch(rows);
     if (is_float(inputs.dtype)) inputs.dtype = DType::f32;  // the type that loaders return
@@ -109,27 +106,22 @@ std::vector<Steps::Part> Steps::parts() const {
   };
   const bool accumulates = accumulator_ != nullptr;
   std::vector<Part> all{{.name = accumulates ? "accumulate" : "train",
-                         .step = &Steps::pass_,
+                         .step = pass_,
                          .inputs = types(experiment_.micro_batch),
                          .per_update = experiment_.passes_per_step(),
                          .beside = beside_pass()}};
   if (accumulates)
     all.push_back(
-        {.name = "update", .step = &Steps::update_, .beside = experiment_.teacher_state()});
-  if (experiment_.pruner != nullptr) {
-    const auto groups = std::ssize(experiment_.pruner->counts_at(0));
-    Part part{.name = "search",
-              .step = &Steps::search_,
-              .inputs = {{DType::i64, {groups}}},
-              .per_update = 0,
-              .beside = beside_weights(experiment_)};
-    if (experiment_.pruner->searches()) all.push_back(part);
-    part.name = "prune", part.step = &Steps::prune_;
-    all.push_back(part);
-  }
+        {.name = "update", .step = update_, .beside = blocks_of(experiment_.read_only())});
+  for (OwnStep& own : own_)
+    all.push_back({.name = own.what.name,
+                   .step = own.step,
+                   .inputs = own.what.inputs,
+                   .per_update = 0,
+                   .beside = beside_weights(experiment_)});
   if (experiment_.validation != nullptr)
     all.push_back({.name = "evaluate",
-                   .step = &Steps::evaluate_,
+                   .step = evaluate_,
                    .inputs = types(experiment_.eval_batch),
                    .mode = Mode::eval,
                    .per_update = 0,
@@ -142,7 +134,7 @@ std::vector<std::pair<std::string, Executable*>> Steps::executables() {
   std::vector<std::pair<std::string, Executable*>> all;
   for (const Part& part : parts())
     plan_step(part.name, largest,
-              [&] { all.emplace_back(part.name, &(this->*part.step).prepare(part.inputs)); });
+              [&] { all.emplace_back(part.name, &part.step.prepare(part.inputs)); });
   if (largest) throw StepTooLarge(*largest);
   return all;
 }
@@ -160,10 +152,10 @@ std::vector<PlannedStep> Steps::planned() {
   return all;
 }
 
-std::vector<CapturedStep> Steps::captured() const {
+std::vector<CapturedStep> Steps::captured() {
   std::vector<CapturedStep> all;
   for (Part& part : parts())
-    all.push_back({part.name, (this->*part.step).capture(part.inputs), part.mode, part.per_update,
+    all.push_back({part.name, part.step.capture(part.inputs), part.mode, part.per_update,
                    std::move(part.beside)});
   return all;
 }
@@ -178,54 +170,71 @@ Tensor Steps::logits(const Tensor& inputs) const {
   return (*experiment_.model)(Arg(model_input(inputs), UserLocation()));
 }
 
+std::vector<std::string> Steps::layers() const {
+  std::vector<std::string> all;
+  for (const auto& method : experiment_.methods)
+    std::ranges::move(method->layers(), std::back_inserter(all));
+  return all;
+}
+
+Tensor Steps::with_terms(Tensor loss, ForwardPass pass, const nn::OutputScope& outputs) const {
+  size_t next = 0;
+  for (const auto& method : experiment_.methods) {
+    pass.layers.clear();
+    for (size_t count = method->layers().size(); count > 0; --count)
+      pass.layers.push_back(outputs.output(next++));
+    loss = method->loss_term(loss, pass);
+  }
+  return loss;
+}
+
 Tensor Steps::mean_loss(const Tensor& inputs, const Tensor& labels) const {
-  const Distillation* const distillation = experiment_.distillation.get();
-  const nn::OutputScope features(distillation != nullptr ? distillation->student_layers()
-                                                         : std::vector<std::string>());
+  const nn::OutputScope outputs(layers());
   const Tensor scores = logits(inputs);
   const OriginScope origin("loss");
   Tensor loss = experiment_.loss->train(scores, labels, experiment_.recipe);
-  if (distillation != nullptr)
-    loss = distillation->loss(loss, scores, features, model_input(inputs), counted(labels));
-  return quantized({loss}).front();
+  loss = with_terms(
+      loss, {.inputs = model_input(inputs), .scores = scores, .counts = counted(labels)}, outputs);
+  return applied({loss}).front();
 }
 
-std::vector<Tensor> Steps::quantized(std::vector<Tensor> results) const {
-  if (experiment_.quantization == nullptr) return results;
+std::vector<Tensor> Steps::applied(std::vector<Tensor> results) const {
   const optim::Optimizer* const optimizer = experiment_.optimizer.get();
-  return experiment_.quantization->applied(
-      results, optimizer == nullptr ? Tensor() : optimizer->step_count().value());
+  const Variable* const step_count = optimizer == nullptr ? nullptr : &optimizer->step_count();
+  for (const auto& method : experiment_.methods)
+    results = method->applied(std::move(results), step_count);
+  return results;
 }
 
 std::vector<Tensor> Steps::gradients_of(const Tensor& loss) const {
-  const optim::LossScale* scale = experiment_.loss_scale.get();
-  return grad(scale != nullptr ? scale->scaled(loss) : loss, parameters_);
+  Tensor scaled = loss;
+  for (const auto& method : experiment_.methods) scaled = method->scaled(scaled);
+  return grad(scaled, parameters_);
 }
 
 std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradients) {
   const OriginScope origin("update");
   const Recipe& recipe = experiment_.recipe;
-  const optim::LossScale* scale = experiment_.loss_scale.get();
-  if (scale != nullptr) gradients = scale->unscaled(gradients);
-  if (experiment_.pruner != nullptr)
-    for (size_t i = 0; i < gradients.size(); ++i)
-      gradients[i] = experiment_.pruner->masked(parameters_[i], gradients[i]);
+  const Methods& methods = experiment_.methods;
+  for (const auto& method : methods) gradients = method->unscaled(std::move(gradients));
+  for (size_t i = 0; i < gradients.size(); ++i)
+    gradients[i] = masked_by(methods, parameters_[i], gradients[i]);
   double limit = recipe->train.grad_clip.value_or(0);
   // Without a limit only the norm is used.
   optim::Clipped clipped = optim::clip_grad_norm(gradients, limit > 0 ? limit : 1);
   Tensor finite = logical_and(is_finite(loss), is_finite(clipped.norm)), only_if;
   Tensor failed = logical_not(finite);
-  if (scale != nullptr) {
-    only_if = finite;
-    failed = logical_and(failed, logical_not(scale->may_shrink()));
-    scale->update(finite);
-  }
+  for (const auto& method : methods)
+    if (const Tensor forgiven = method->forgives(finite); forgiven.defined()) {
+      only_if = finite;
+      failed = logical_and(failed, logical_not(forgiven));
+    }
   Tensor step = experiment_.optimizer->step_count().value() + 1;
   Tensor earlier = first_non_finite_.value();
   note(step, loss, clipped.norm);
   first_non_finite_.assign(select(logical_and(failed, earlier == 0), step, earlier));
   experiment_.optimizer->step(limit > 0 ? clipped.gradients : gradients, only_if);
-  if (experiment_.pruner != nullptr) experiment_.pruner->hold();
+  for (const auto& method : methods) method->after_update({.step = step, .methods = methods});
   return {loss, clipped.norm};
 }
 
@@ -289,18 +298,22 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
   }
   for (const MetricEntry* metric : experiment_.metrics)
     if (metric->sums) results.push_back(metric->sums(scores, labels, experiment_.recipe));
-  return quantized(std::move(results));
+  return applied(std::move(results));
 }
 
-std::optional<double> Steps::prune(int64_t done) {
-  const optim::Pruner* const pruner = experiment_.pruner.get();
-  if (pruner == nullptr || !pruner->is_due(done)) return std::nullopt;
-  const std::vector<int64_t> units = pruner->counts_at(done);
-  const std::array counts{tensor(units, {std::ssize(units)})};
-  if (pruner->searches())
-    for (int round = 0; round < optim::Pruner::rounds; ++round) search_.run(counts);
-  const double pruned = prune_.run(counts).front().item();
-  return pruned / static_cast<double>(pruner->weights());
+std::vector<MethodEvent> Steps::before_update(int64_t done) {
+  std::vector<MethodEvent> events;
+  for (const auto& method : experiment_.methods) {
+    const auto run = [&](std::string_view name, std::span<const Tensor> inputs) {
+      const auto own = std::ranges::find_if(own_, [&](const OwnStep& each) {
+        return each.method == method.get() && each.what.name == name;
+      });
+      WEFT_ASSERT(own != own_.end(), "a method runs a step {} that it has not", name);
+      return own->step.run(inputs);
+    };
+    if (const auto event = method->before_update(done, run)) events.push_back(*event);
+  }
+  return events;
 }
 
 void Steps::pass(const Tensor& inputs, const Tensor& labels) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/nn/layer.h"
 #include "weft/optim/gradients.h"
 #include "weft/planner/answer.h"
 #include "weft/tensor/compile.h"
@@ -38,17 +39,16 @@ class Steps {
   Steps(const Experiment& experiment, const StepOptions& options);
 
   // Compiles and returns all steps: "train" and "evaluate", or with several passes per update
-  // "accumulate", "update" and "evaluate"; where weights are pruned, "search" and "prune" before
-  // the last.
+  // "accumulate", "update" and "evaluate"; before the last the steps of methods.
   std::vector<std::pair<std::string, Executable*>> executables();
   // Compiles all steps and returns their plans, which live as long as this.
   std::vector<PlannedStep> planned();
   // Captures the same steps, for the planner.
-  std::vector<CapturedStep> captured() const;
+  std::vector<CapturedStep> captured();
 
-  // Prunes weights before the next update where the schedule says so once `done` updates are done.
-  // Returns the share of the weights that is pruned then; nullopt where nothing was due.
-  std::optional<double> prune(int64_t done);
+  // Runs the steps of methods that are due once `done` updates are done, before the next one.
+  // Returns what they did.
+  std::vector<MethodEvent> before_update(int64_t done);
   // Runs one pass over a micro-batch. Where the update takes several, gradients accumulate until
   // update().
   void pass(const Tensor& inputs, const Tensor& labels);
@@ -79,22 +79,31 @@ class Steps {
  private:
   // A Part is one of the steps. `beside` is state that exists besides its variables.
   struct Part {
-    const char* name;
-    CompiledStep Steps::* step;
+    std::string name;
+    CompiledStep& step;
     std::vector<Type> inputs = {};
     Mode mode = Mode::train;
     int64_t per_update = 1;
     StateBlocks beside = {};
   };
-  std::vector<Part> parts() const;
+  // An OwnStep is a step of a method's.
+  struct OwnStep {
+    const Method* method;
+    MethodStep what;
+    CompiledStep step;
+  };
+  std::vector<Part> parts();
   StateBlocks beside_pass() const, beside_evaluation() const;
   Tensor model_input(const Tensor& inputs) const;  // in the type of parameters
   Tensor logits(const Tensor& inputs) const;
   // Returns the gradients that a pass adds to the update, scaled where the loss is.
   std::vector<Tensor> gradients_of(const Tensor& loss) const;
-  // Returns the results of a forward pass with quantized layers, if the run quantizes; else
-  // `results`.
-  std::vector<Tensor> quantized(std::vector<Tensor> results) const;
+  // Returns the results of a forward pass as methods transform it.
+  std::vector<Tensor> applied(std::vector<Tensor> results) const;
+  // Returns the paths of all layers whose results methods need.
+  std::vector<std::string> layers() const;
+  // Adds the methods' terms to the loss on labels. `outputs` has the results of layers().
+  Tensor with_terms(Tensor loss, ForwardPass pass, const nn::OutputScope& outputs) const;
   Tensor mean_loss(const Tensor& inputs, const Tensor& labels) const;
   std::vector<Tensor> train_step(const Tensor& inputs, const Tensor& labels);
   std::vector<Tensor> accumulate_step(const Tensor& inputs, const Tensor& labels);
@@ -114,7 +123,9 @@ class Steps {
   // These are rings of the last updates: their numbers, [kept_norms] (0: none yet), and
   // [kept_norms, 2], the loss and the norm of each.
   Variable noted_steps_, norms_;
-  CompiledStep pass_, update_, search_, prune_, evaluate_;
+  CompiledStep pass_, update_;
+  std::vector<OwnStep> own_;
+  CompiledStep evaluate_;
   Tensor loss_, grad_norm_;
 };
 

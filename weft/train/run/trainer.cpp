@@ -24,7 +24,6 @@
 #include "weft/models/pretrained.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/checkpoint/checkpoint.h"
-#include "weft/train/methods/distillation.h"
 #include "weft/train/plan/plan_run.h"
 #include "weft/train/run/black_box.h"
 #include "weft/train/run/run_folder.h"
@@ -125,7 +124,7 @@ class Trainer {
     try {
       if (recipe()->model.pretrained && !trains_onnx(recipe()))
         models::refuse_non_finite(io::weight_files(*recipe()->model.pretrained));
-      if (experiment_.distillation != nullptr) refuse_non_finite_teacher(recipe());
+      for (const auto& method : experiment_.methods) method->refuse_non_finite();
     } catch (const Error& error) {
       discard_refused(error);
       throw;
@@ -212,8 +211,8 @@ class Trainer {
   }
 
   void update() {
-    if (const std::optional<double> sparsity = steps_.prune(progress_.step))
-      reporter_->pruning(progress_.step, *sparsity);
+    for (const MethodEvent& event : steps_.before_update(progress_.step))
+      reporter_->event(progress_.step, event);
     double before = now();
     if (!loader_.next(batch_)) loader_.next(batch_);  // next epoch
     steps_.run(batch_.inputs, batch_.labels);
@@ -249,10 +248,9 @@ class Trainer {
   size_t used_arena() { return steps_.executables().front().second->used_arena_bytes(); }
 
   size_t used_state() const {
-    const auto& distillation = experiment_.distillation;
     return allocated_bytes(experiment_.model->variables()) +
            allocated_bytes(experiment_.update_state()) + allocated_bytes(steps_.accumulators()) +
-           (distillation == nullptr ? 0 : allocated_bytes(distillation->teacher().variables()));
+           allocated_bytes(experiment_.read_only());
   }
 
   void line() {
@@ -265,33 +263,29 @@ class Trainer {
     const double compute = plan_.seconds > 0 ? plan_.compute_bound_seconds / plan_.seconds : 0;
     double peak = options_.machine.flops_per_s_in(
         experiment_.precision.product_type(), experiment_.precision.products == Precision::tf32);
-    reporter_->step({.step = progress_.step,
-                     .steps = experiment_.total_steps,
-                     .loss = steps_.loss(),
-                     .grad_norm = steps_.grad_norm(),
-                     .lr = experiment_.optimizer->schedule().at(progress_.step - 1),
-                     .units_per_s = units / line_seconds_,
-                     .unit = fmt::format("{}/s", experiment_.unit()),
-                     .mfu = peak > 0 ? steps * plan_.flops / line_seconds_ / peak : 0,
-                     .loss_scale = loss_scale(),
-                     .used_bytes = used_state() + used_arena(),
-                     .planned_bytes = plan_.total_bytes(),
-                     .data_share = waited / line_seconds_,
-                     .eta_seconds = line_seconds_ / steps *
-                                    static_cast<double>(experiment_.total_steps - progress_.step),
-                     .verdict = verdict({.loader = waited,
-                                         .checkpoint = save_seconds_,
-                                         .step = std::max(0.0, line_seconds_ - waited),
-                                         .compute_share = compute,
-                                         .memory_share = plan_.seconds > 0 ? 1 - compute : 0}),
-                     .device = meters().read()});
+    StepLine line{.step = progress_.step,
+                  .steps = experiment_.total_steps,
+                  .loss = steps_.loss(),
+                  .grad_norm = steps_.grad_norm(),
+                  .lr = experiment_.optimizer->schedule().at(progress_.step - 1),
+                  .units_per_s = units / line_seconds_,
+                  .unit = fmt::format("{}/s", experiment_.unit()),
+                  .mfu = peak > 0 ? steps * plan_.flops / line_seconds_ / peak : 0,
+                  .used_bytes = used_state() + used_arena(),
+                  .planned_bytes = plan_.total_bytes(),
+                  .data_share = waited / line_seconds_,
+                  .eta_seconds = line_seconds_ / steps *
+                                 static_cast<double>(experiment_.total_steps - progress_.step),
+                  .verdict = verdict({.loader = waited,
+                                      .checkpoint = save_seconds_,
+                                      .step = std::max(0.0, line_seconds_ - waited),
+                                      .compute_share = compute,
+                                      .memory_share = plan_.seconds > 0 ? 1 - compute : 0}),
+                  .device = meters().read()};
+    for (const auto& method : experiment_.methods) method->describe(line);
+    reporter_->step(line);
     line_step_ = progress_.step;
     line_seconds_ = save_seconds_ = 0;
-  }
-
-  double loss_scale() const {
-    const auto& scale = experiment_.loss_scale;
-    return scale != nullptr ? scale->state().front().value().item() : 0;
   }
 
   void check_finite() {

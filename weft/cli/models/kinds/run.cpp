@@ -11,6 +11,7 @@
 #include "weft/io/files.h"
 #include "weft/models/pretrained.h"
 #include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/methods/quantization.h"
 #include "weft/train/run/steps.h"
 #include "weft/train/task/imported.h"
 
@@ -47,7 +48,8 @@ ExportSubject run_subject(const OnnxOutput& output) {
       .inputs = {ends.samples},
       .outputs = {ends.logits},
       .context = reads_tokens ? shape.input[0] : 0};
-  if (run->quantization != nullptr) subject.learned = run->quantization->scheme();
+  if (const auto* const quantized = train::quantization_of(*run))
+    subject.learned = quantized->scheme();
   return subject;
 }
 
