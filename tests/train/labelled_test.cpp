@@ -311,7 +311,7 @@ TEST_CASE("a run on labels is planned without its weights") {
   const EncoderOnLabels folder;
   fs::remove(folder.file("model/model.safetensors"));
   const train::PlannedRun planned(folder.recipe(train_two_steps), {});
-  CHECK(planned.report.model_bytes > 0);
+  CHECK(planned.report.bytes_of("weights") > 0);
   CHECK(planned.experiment.shape.classes == 3);
 }
 

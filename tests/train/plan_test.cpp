@@ -24,8 +24,8 @@ train::RunReport planned_report(const std::string& model, int64_t seq_len) {
 TEST_CASE("planning a model far beyond this machine does not allocate its memory") {
   train::RunReport report = planned_report("llama-8b", 128);
   CHECK(report.parameters == 8'030'261'248);
-  CHECK(report.model_bytes == 4 * size_t{8'030'261'248});
-  CHECK(report.optimizer_bytes > 8 * size_t{8'030'261'248});
+  CHECK(report.bytes_of("weights") == 4 * size_t{8'030'261'248});
+  CHECK(report.bytes_of("optimizer") > 8 * size_t{8'030'261'248});
   CHECK(report.arena_bytes > 0);
   // Every matrix but the embedding takes 2 operations per weight and token, once forward and twice
   // backward.
@@ -49,7 +49,7 @@ TEST_CASE("the memory limit covers evaluation and accumulated gradients") {
         .report;
   };
   const train::RunReport whole = report("1GiB", 16);
-  REQUIRE(whole.accumulator_bytes > size_t{1} << 16);
+  REQUIRE(whole.bytes_of("accumulated gradients") > size_t{1} << 16);
   CHECK(report(std::to_string(whole.total_bytes()), 16).total_bytes() == whole.total_bytes());
   // The evaluation has the same minimal arena in both runs, which depends on this CPU's
   // kernels.
@@ -64,12 +64,12 @@ TEST_CASE("the memory limit covers evaluation and accumulated gradients") {
     return size_t{0};
   };
   const size_t alone = least(8);
-  CHECK(least(16) == alone + whole.accumulator_bytes);
+  CHECK(least(16) == alone + whole.bytes_of("accumulated gradients"));
 }
 
 TEST_SUITE("slow largest model") {
   TEST_CASE("a model of 405 billion parameters can be planned") {
     train::RunReport report = planned_report("llama-405b", 2048);
-    CHECK(report.model_bytes == 4 * size_t{405'853'388'800});
+    CHECK(report.bytes_of("weights") == 4 * size_t{405'853'388'800});
   }
 }

@@ -36,8 +36,9 @@ class Chain {
     const Type batch{DType::f32, {rows, width}};
     PlanQuestion question{.steps = {{"train", step.capture(std::array{batch})}}};
     question.options.memory = memory;
+    StateBill& weights = question.state.emplace_back(StateBill{{.what = "weights"}});
     for (const Variable& weight : weights_)
-      question.weights.push_back({weight.category(), weight.type().bytes()});
+      weights.blocks.push_back({weight.category(), weight.type().bytes()});
     return question;
   }
 
@@ -52,7 +53,7 @@ TEST_CASE("a question is captured once and answered under any options") {
   const Chain chain;
   const PlanQuestion question = chain.question(512);
   const PlanAnswer whole = answer(question);
-  CHECK(whole.model_bytes == 6 * 64 * 64 * 4);
+  CHECK(whole.bytes_of("weights") == 6 * 64 * 64 * 4);
   CHECK(whole.arena_bytes >= 6 * 512 * 64 * 4);  // a result of each product, for the backward pass
   // Answers leave the question as it is.
   CHECK(content_hash(*answer(question).plans[0].plan) == content_hash(*whole.plans[0].plan));
@@ -89,16 +90,29 @@ TEST_CASE("state that is offloaded is no state in memory") {
   CHECK(bytes_of(state) == (3 << 20) + 16);
   const Offload optimizer{.categories = {Category::optimizer_state}};
   CHECK(resident_bytes(state, optimizer) == (1 << 20) + 16);  // the last is too small to move
-  PlanAnswer bills{.model_bytes = 100, .optimizer_bytes = 0, .copy_bytes = 50};
+  PlanAnswer bills{.state = {{{.what = "weights", .precedes_arena = true}, 100},
+                             {{.what = "optimizer", .is_always_shown = true}, 0},
+                             {{.what = "teacher"}, 0},
+                             {{.what = "16-bit weight copies"}, 50}}};
   bills.offloaded_bytes = 60;
   int64_t sum = 0;
   std::string words;
   for (const Bill& bill : bills.state_bills()) {
     sum += bill.bytes;
-    words += fmt::format("{};", bill.what);
+    words += fmt::format("{};", bill.purpose.what);
   }
-  CHECK(sum == static_cast<int64_t>(bills.state_bytes()));
+  CHECK(sum == 90);
+  CHECK(bills.state_bytes() == 90);
+  CHECK(bills.initial_bytes() == 100);
+  CHECK(bills.bytes_of("16-bit weight copies") == 50);
   CHECK(words == "weights;optimizer;16-bit weight copies;offloaded;");
+}
+
+TEST_CASE("state that depends on the batch is not what stays in memory whatever the batch") {
+  const StateBlocks block{{Category::optimizer_state, size_t{1} << 20}};
+  PlanQuestion question{
+      .state = {{{.what = "weights"}, block}, {{.what = "sums", .depends_on_batch = true}, block}}};
+  CHECK(question.resident_state() == size_t{1} << 20);
 }
 
 TEST_CASE("remedies are the mildest changes that fit") {

@@ -141,7 +141,7 @@ TEST_CASE("a run of a published encoder is planned without its weights") {
   const EncoderOnText folder;
   fs::remove(folder.file("model/model.safetensors"));
   const train::PlannedRun planned(folder.recipe(train_two_steps), {});
-  CHECK(planned.report.model_bytes > 0);
+  CHECK(planned.report.bytes_of("weights") > 0);
   CHECK(planned.experiment.task == train::Task::masked_lm);
 }
 

@@ -121,7 +121,7 @@ TEST_CASE("a run of a published model is planned without its weights") {
     CHECK(variable.state()->storage->buffer() == nullptr);
     bytes += static_cast<int64_t>(variable.type().bytes());
   }
-  CHECK(planned.report.model_bytes == static_cast<size_t>(bytes));
+  CHECK(planned.report.bytes_of("weights") == static_cast<size_t>(bytes));
   CHECK(planned.experiment.shape.classes == 100);
 }
 

@@ -174,7 +174,7 @@ TEST_CASE("plans count what is pruned as state, a byte for each weight") {
   TemporaryFolder data;
   const train::Recipe plain = images_recipe(data, "train: {steps: 10, global_batch_size: 12}\n");
   const auto bytes = [](const train::Recipe& recipe) {
-    return train::plan_run(recipe)->report.optimizer_bytes;
+    return train::plan_run(recipe)->report.bytes_of("optimizer");
   };
   CHECK(bytes(with(plain, gradual)) - bytes(plain) == 36 + 1024);
   CHECK(bytes(with(with(plain, gradual), {{"pruning.exclude", "[0.*]"}})) - bytes(plain) == 1024);

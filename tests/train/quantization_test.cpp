@@ -77,7 +77,7 @@ TEST_CASE("plans count the ranges, and a resumed run refuses other quantization"
   plain.set("quantization.activations", "null", "test");
   plain.set("quantization.momentum", "0.01", "test");
   const auto bytes = [](const train::Recipe& of) {
-    return train::plan_run(of)->report.optimizer_bytes;
+    return train::plan_run(of)->report.bytes_of("optimizer");
   };
   CHECK(bytes(recipe) - bytes(plain) == 2 * 4);  // of two activations
   REQUIRE(train_in(data, recipe, false, {.signal = SIGTERM, .step = 3}).exit_code ==

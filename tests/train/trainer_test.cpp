@@ -255,13 +255,14 @@ TEST_CASE("planning touches no device and its numbers match the run") {
     const train::RunReport& report = planned->report;
     CHECK(report.seconds > 0);
     CHECK(json::parse(to_json(report))["usd"] == near(3 * report.seconds));
-    CHECK(report.accumulator_bytes == 4 * static_cast<size_t>(report.parameters));
+    CHECK(report.bytes_of("accumulated gradients") == 4 * static_cast<size_t>(report.parameters));
     const bool has_copies = recipe.text("train.precision") == "bf16-mixed";
-    CHECK((report.copy_bytes > 0) == has_copies);
-    CHECK(json::parse(to_json(report))["copy_bytes"] == report.copy_bytes);
+    CHECK((report.bytes_of("16-bit weight copies") > 0) == has_copies);
+    CHECK(json::parse(to_json(report))["copy_bytes"] == report.bytes_of("16-bit weight copies"));
     CHECK((to_table(report).find("\ncopies ") != std::string::npos) == has_copies);
-    CHECK(report.state_bytes() == report.model_bytes + report.optimizer_bytes +
-                                      report.accumulator_bytes + report.copy_bytes);
+    CHECK(report.state_bytes() == report.bytes_of("weights") + report.bytes_of("optimizer") +
+                                      report.bytes_of("accumulated gradients") +
+                                      report.bytes_of("16-bit weight copies"));
     train::TrainResult result = train_in(folder, recipe);
     json closing = log_of(result).back();
     CHECK(closing["planned_arena"] == report.arena_bytes);

@@ -13,6 +13,10 @@ namespace {
 // Counts offloaded state and copies of weights once for all steps, and their other values in files
 // for each step.
 void count_shared(PlanAnswer& answer) {
+  Bill copies{{.what = "16-bit weight copies",
+               .key = "copy_bytes",
+               .row = "copies",
+               .note = "of weights, in the type that matrix products read"}};
   std::set<std::pair<uint64_t, DType>> counted;  // variables
   for (const PlannedStep& step : answer.plans) {
     answer.file_bytes += step.plan->file_bytes;
@@ -20,13 +24,14 @@ void count_shared(PlanAnswer& answer) {
       if (slot.space == Space::arena || slot.variable < 0) continue;
       if (!counted.insert(step.plan->identity(slot)).second) continue;
       if (slot.space == Space::file) answer.offloaded_bytes += slot.bytes;
-      if (step.plan->variable(slot).copy_of >= 0) answer.copy_bytes += slot.bytes;
+      if (step.plan->variable(slot).copy_of >= 0) copies.bytes += static_cast<int64_t>(slot.bytes);
     }
     for (const Launch& kernel : step.plan->launches)
       if (kernel.kind == Launch::Kind::transfer)
         answer.file_traffic += static_cast<double>(step.per_update) * kernel.bytes;
   }
   answer.file_bytes += answer.offloaded_bytes;
+  answer.state.push_back(std::move(copies));
 }
 
 // Adds what one step takes, and what its executions add to an update.
@@ -62,17 +67,15 @@ size_t resident_bytes(const StateBlocks& state, const Offload& offload) {
 }
 
 size_t PlanQuestion::resident_state() const {
-  return resident_bytes(weights, options.offload) + resident_bytes(optimizer, options.offload) +
-         resident_bytes(teacher, options.offload);
+  size_t bytes = 0;
+  for (const StateBill& bill : state)
+    if (!bill.purpose.depends_on_batch) bytes += resident_bytes(bill.blocks, options.offload);
+  return bytes;
 }
 
 PlanAnswer sum_up(const PlanQuestion& question, std::vector<PlannedStep> plans) {
   const KernelLibrary& device = library(question.device);
   PlanAnswer all{.plans = std::move(plans),
-                 .model_bytes = bytes_of(question.weights),
-                 .optimizer_bytes = bytes_of(question.optimizer),
-                 .accumulator_bytes = bytes_of(question.accumulators),
-                 .teacher_bytes = bytes_of(question.teacher),
                  .data_bytes = question.data_bytes,
                  .on_host = device.on_host(),
                  .basis = question.machine.basis,
@@ -80,6 +83,8 @@ PlanAnswer sum_up(const PlanQuestion& question, std::vector<PlannedStep> plans) 
                  .device_bytes = question.machine.memory_bytes,
                  .machine = device.kernels().machine(),
                  .kernels = device.kernels().selection()};
+  for (const StateBill& bill : question.state)
+    all.state.push_back({bill.purpose, static_cast<int64_t>(bytes_of(bill.blocks))});
   std::vector<const Plan*> each;
   for (const PlannedStep& step : all.plans) {
     each.push_back(step.plan.get());
@@ -90,15 +95,29 @@ PlanAnswer sum_up(const PlanQuestion& question, std::vector<PlannedStep> plans) 
   return all;
 }
 
+size_t PlanAnswer::bytes_of(std::string_view what) const {
+  for (const Bill& bill : state)
+    if (bill.purpose.what == what) return static_cast<size_t>(bill.bytes);
+  return 0;
+}
+
+size_t PlanAnswer::initial_bytes() const {
+  size_t bytes = 0;
+  for (const Bill& bill : state)
+    if (bill.purpose.precedes_arena) bytes += static_cast<size_t>(bill.bytes);
+  return bytes;
+}
+
+size_t PlanAnswer::state_bytes() const {
+  size_t bytes = 0;
+  for (const Bill& bill : state) bytes += static_cast<size_t>(bill.bytes);
+  return bytes - offloaded_bytes;
+}
+
 std::vector<Bill> PlanAnswer::state_bills() const {
-  std::vector<Bill> bills{{"weights", static_cast<int64_t>(model_bytes)},
-                          {"optimizer", static_cast<int64_t>(optimizer_bytes)}};
-  const Bill others[] = {{"teacher", static_cast<int64_t>(teacher_bytes)},
-                         {"accumulated gradients", static_cast<int64_t>(accumulator_bytes)},
-                         {"16-bit weight copies", static_cast<int64_t>(copy_bytes)},
-                         {"offloaded", -static_cast<int64_t>(offloaded_bytes)}};
-  std::ranges::copy_if(others, std::back_inserter(bills),
-                       [](const Bill& bill) { return bill.bytes != 0; });
+  std::vector<Bill> bills = state;
+  bills.push_back({{.what = "offloaded"}, -static_cast<int64_t>(offloaded_bytes)});
+  std::erase_if(bills, [](const Bill& bill) { return !bill.is_shown(); });
   return bills;
 }
 

@@ -24,18 +24,19 @@ struct PlannedStep {
   int64_t per_update = 1;  // as in CapturedStep
 };
 
-// A Bill is the bytes of memory that one purpose takes.
+// A Bill is the bytes of memory that state of one purpose takes.
 struct Bill {
-  std::string_view what;  // "optimizer"
-  int64_t bytes = 0;      // negative: bytes of the bills before it that are elsewhere
+  Purpose purpose;
+  int64_t bytes = 0;  // negative: bytes of the bills before it that are elsewhere
+  bool is_shown() const { return bytes != 0 || purpose.is_always_shown; }
 };
 
 struct PlanAnswer {
   std::vector<PlannedStep> plans;
-  size_t model_bytes = 0, optimizer_bytes = 0, accumulator_bytes = 0;
-  size_t teacher_bytes = 0;           // of distillation
-  size_t copy_bytes = 0;              // copies of weights in the narrower type of products
-  size_t offloaded_bytes = 0;         // bytes of these that are in files instead of memory
+  // `state` is the question's bills, and last the copies of weights in the narrower type of
+  // products.
+  std::vector<Bill> state = {};
+  size_t offloaded_bytes = 0;         // bytes of `state` that are in files instead of memory
   size_t file_bytes = 0;              // in files: offloaded state, and values of the steps
   double file_traffic = 0;            // bytes to and from files per update
   size_t arena_bytes = 0;             // bytes of the largest step's arena: the steps share it
@@ -62,14 +63,15 @@ struct PlanAnswer {
   // `kernels` is KernelChooser::selection(): a resumed run uses these kernels again.
   std::map<std::string, std::string> kernels = {};
 
+  // Returns the bytes of the bill of a purpose, by `what`; 0 where there is none.
+  size_t bytes_of(std::string_view what) const;
+  // Returns the bytes of state whose elements are set before the arena exists.
+  size_t initial_bytes() const;
   // These are bytes in memory.
-  size_t state_bytes() const {
-    return model_bytes + optimizer_bytes + accumulator_bytes + teacher_bytes + copy_bytes -
-           offloaded_bytes;
-  }
+  size_t state_bytes() const;
   size_t total_bytes() const { return state_bytes() + arena_bytes + staging_bytes; }
-  // Returns the bills of state_bytes(), in the order of tables, without those of no bytes but for
-  // weights and optimizer.
+  // Returns the bills of state_bytes() that tables show, in their order; what is offloaded is the
+  // last.
   std::vector<Bill> state_bills() const;
   // Returns the expected seconds of an update: the likely time, or the roofline where only that is
   // known.
@@ -81,12 +83,11 @@ struct PlanAnswer {
   // Returns how much of it the run takes.
   size_t memory_taken() const { return on_host ? process_bytes() : total_bytes() + constant_bytes; }
   // Returns the upper bound of the process's memory. The measured peak is at most 2 % or 32 MiB
-  // below it, whichever is more (see runtime_bytes()). Weights are initialized in memory before the
-  // arena exists. Returns 0 on a device, whose memory is not the process's.
+  // below it, whichever is more (see runtime_bytes()). Returns 0 on a device, whose memory is not
+  // the process's.
   size_t process_bytes() const {
     if (!on_host) return 0;
-    return std::max(total_bytes(), model_bytes + teacher_bytes) + constant_bytes + data_bytes +
-           runtime_bytes;
+    return std::max(total_bytes(), initial_bytes()) + constant_bytes + data_bytes + runtime_bytes;
   }
   // Returns what `has` bytes in all leave to what a limit of memory covers: state, constants and
   // arena.

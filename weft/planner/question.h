@@ -26,6 +26,23 @@ size_t bytes_of(const StateBlocks& state);
 // Returns the bytes of those blocks that stay in memory.
 size_t resident_bytes(const StateBlocks& state, const Offload& offload);
 
+// A Purpose is what state is for, and what reports call it.
+struct Purpose {
+  std::string what;               // in tables of refusals: "accumulated gradients"
+  std::string key = {};           // in plan.json: "accumulator_bytes"
+  std::string row = {};           // in tables of plans: "gradients"
+  std::string note = {};          // behind that row: "accumulated over micro-batches"
+  bool is_always_shown = false;   // also where it takes no bytes
+  bool precedes_arena = false;    // its elements are set before the arena exists
+  bool depends_on_batch = false;  // whether there is any depends on the batch
+};
+
+// A StateBill is the state of one purpose.
+struct StateBill {
+  Purpose purpose;
+  StateBlocks blocks = {};
+};
+
 struct CapturedStep {
   std::string name;  // "train"
   Graph graph;
@@ -40,10 +57,10 @@ struct PlanQuestion {
   MachineSpec machine = {};    // that runs the plans, for times and memory; unknown: no times
   // What the program chooses, and within which memory: mode and `held` are set for each step.
   StepOptions options = {};
-  StateBlocks weights = {}, optimizer = {}, accumulators = {}, teacher = {};  // of all steps
+  std::vector<StateBill> state = {};  // of all steps, in the order of tables
   size_t data_bytes = 0;  // host bytes of samples, of batches, and of files that checkpoints keep
 
-  // Returns the bytes of model and optimizer that stay in memory, whatever the steps do.
+  // Returns the bytes of state that stay in memory, whatever the batch.
   size_t resident_state() const;
 };
 

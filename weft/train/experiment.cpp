@@ -216,9 +216,12 @@ int64_t build(Experiment& experiment, bool initialize, const std::string& publis
 // offloaded state of a host run is in files and takes no memory; the offloaded state of a device
 // run is in host memory.
 void check_host(const Experiment& experiment) {
-  const StateBlocks weights = joined(blocks_of(experiment.model->variables()),
-                                     blocks_of(experiment.read_only())),
-                    update = blocks_of(experiment.update_state()), all = joined(weights, update);
+  StateBlocks weights, update;
+  for (const StateBill& bill : experiment.bills()) {
+    StateBlocks& part = bill.purpose.precedes_arena ? weights : update;
+    part = joined(std::move(part), bill.blocks);
+  }
+  const StateBlocks all = joined(weights, update);
   const Offload offload = offload_of(experiment.recipe);
   if (library(experiment.recipe->train.device).on_host())
     return check_fits("the run does not fit: its weights and optimizer state",

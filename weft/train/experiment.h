@@ -91,6 +91,8 @@ struct Experiment {
   // Return the bytes of parameters and buffers, of the parameters that train, and of the state of
   // an update.
   int64_t model_bytes() const, trained_bytes() const, optimizer_bytes() const;
+  // Returns the state of the run by what it is for: weights, optimizer, and the bills of methods.
+  std::vector<StateBill> bills() const;
 };
 
 // Captures the forward pass of a model in evaluation mode, on a batch of this type.

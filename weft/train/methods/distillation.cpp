@@ -157,6 +157,14 @@ class Distillation : public Method {
   std::vector<Variable> parameters() const override { return projections_.parameters(); }
   std::vector<Variable> state() const override { return parameters(); }
   std::vector<Variable> read_only() const override { return teacher_->variables(); }
+  std::vector<MethodBill> bills() const override {
+    return {{{.what = "teacher",
+              .key = "teacher_bytes",
+              .row = "teacher",
+              .note = "of distillation",
+              .precedes_arena = true},
+             read_only()}};
+  }
   std::vector<std::string> layers() const override { return student_layers_; }
   // The teacher runs in eval mode.
   Tensor loss_term(const Tensor& on_labels, const ForwardPass& pass) const override;

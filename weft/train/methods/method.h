@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/planner/question.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::quantization {
@@ -65,6 +66,12 @@ struct MethodEvent {
   double value = 0;
 };
 
+// A MethodBill is variables of a method that reports count apart from the optimizer's state.
+struct MethodBill {
+  Purpose purpose;
+  std::vector<Variable> variables;
+};
+
 class Method {
  public:
   virtual ~Method() = default;
@@ -78,6 +85,8 @@ class Method {
   virtual std::vector<Variable> used_state() const { return {}; }
   // Returns the variables that steps only read, and checkpoints leave out: those of a teacher.
   virtual std::vector<Variable> read_only() const { return {}; }
+  // Returns the bills of all of read_only(), and of the part of state() that reports count apart.
+  virtual std::vector<MethodBill> bills() const { return {}; }
 
   // ---- in a captured step
   // Returns the paths of layers of the model whose results loss_term() needs.

@@ -1,10 +1,15 @@
 // Defines functions of Experiment that list its variables, and count the bytes of its data and
 // state.
 #include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "weft/base/numbers/hash.h"
 #include "weft/data/loader.h"
 #include "weft/train/experiment.h"
+#include "weft/train/run/report.h"
 #include "weft/train/task/scoring.h"
 
 namespace weft::train {
@@ -52,6 +57,34 @@ int64_t Experiment::trained_bytes() const {
 int64_t Experiment::optimizer_bytes() const {
   return static_cast<int64_t>(bytes_of(blocks_of(update_state())));
 }
+std::vector<StateBill> Experiment::bills() const {
+  std::vector<StateBill> of_methods;
+  std::vector<Variable> rest = update_state();
+  for (const auto& method : methods)
+    for (MethodBill& bill : method->bills()) {
+      std::erase_if(rest, [&](const Variable& variable) {
+        return std::ranges::find(bill.variables, variable.state(), &Variable::state) !=
+               bill.variables.end();
+      });
+      of_methods.push_back({std::move(bill.purpose), blocks_of(bill.variables)});
+    }
+  const bool trains_part = model->parameters().size() < model->named_parameters().size();
+  std::vector<StateBill> all{
+      {{.what = "weights",
+        .key = "model_bytes",
+        .row = "weights",
+        .note = trains_part ? fmt::format("of which {} are trained",
+                                          bytes_text(static_cast<double>(trained_bytes())))
+                            : "",
+        .is_always_shown = true,
+        .precedes_arena = true},
+       blocks_of(model->variables())},
+      {{.what = "optimizer", .key = "optimizer_bytes", .row = "optimizer", .is_always_shown = true},
+       blocks_of(rest)}};
+  std::ranges::move(of_methods, std::back_inserter(all));
+  return all;
+}
+
 Offload offload_of(const Recipe& recipe) {
   return {.categories = recipe->train.offload, .folder = recipe->train.offload_folder};
 }

@@ -45,8 +45,6 @@ RunReport make_report(const Experiment& experiment, PlanAnswer answer) {
   report.units = static_cast<double>(experiment.global_batch * experiment.units_per_sample());
   report.unit = experiment.unit();
   report.trained_bytes = static_cast<size_t>(experiment.trained_bytes());
-  report.trains_part =
-      experiment.model->parameters().size() < experiment.model->named_parameters().size();
   report.usd_per_hour = recipe->plan.usd_per_hour;
   return report;
 }
@@ -94,13 +92,12 @@ std::string refusal_table(const RunReport& report, size_t room) {
     text += fmt::format("{:<24}{:>12}\n", what, sizes_text(bytes));
   };
   size_t takes = report.state_bytes() + report.arena_bytes;
-  const size_t made =  // before the arena exists
-      report.on_host ? report.model_bytes + report.teacher_bytes : 0;
+  const size_t made = report.on_host ? report.initial_bytes() : 0;
   text += fmt::format("does not fit {}: weights, state and arena take {}, {} are available.\n\n",
                       place_of(report), sizes_text(std::max(takes, made)), sizes_text(room));
   for (const Bill& bill : report.state_bills()) {
     const std::string bytes = sizes_text(static_cast<size_t>(std::abs(bill.bytes)));
-    text += fmt::format("{:<24}{:>12}\n", bill.what, bill.bytes < 0 ? "-" + bytes : bytes);
+    text += fmt::format("{:<24}{:>12}\n", bill.purpose.what, bill.bytes < 0 ? "-" + bytes : bytes);
   }
   const auto largest = std::ranges::max_element(
       report.plans, {}, [](const PlannedStep& step) { return step.plan->arena_bytes; });
@@ -134,14 +131,9 @@ std::string to_table(const RunReport& report) {
           ? ""
           : fmt::format("in micro-batches of {}", report.micro_batch));
   row("steps", fmt::format("{}", report.steps));
-  row("weights", bytes(report.model_bytes),
-      report.trains_part ? "of which " + bytes(report.trained_bytes) + " are trained" : "");
-  row("optimizer", bytes(report.optimizer_bytes));
-  if (report.teacher_bytes > 0) row("teacher", bytes(report.teacher_bytes), "of distillation");
-  if (report.accumulator_bytes > 0)
-    row("gradients", bytes(report.accumulator_bytes), "accumulated over micro-batches");
-  if (report.copy_bytes > 0)
-    row("copies", bytes(report.copy_bytes), "of weights, in the type that matrix products read");
+  for (const Bill& bill : report.state)
+    if (bill.is_shown())
+      row(bill.purpose.row, bytes(static_cast<size_t>(bill.bytes)), bill.purpose.note);
   row("arena", bytes(report.arena_bytes), "shared by all steps");
   if (report.staging_bytes > 0)
     row("staging", bytes(report.staging_bytes), "of batches being copied to the device");
@@ -239,12 +231,10 @@ std::string to_json(const RunReport& report) {
               {"steps", report.steps},
               {"steps_per_epoch", report.steps_per_epoch},
               {"samples_left_out", report.left_out()},
-              {"model_bytes", report.model_bytes},
               {"trained_bytes", report.trained_bytes},
-              {"optimizer_bytes", report.optimizer_bytes},
-              {"accumulator_bytes", report.accumulator_bytes},
-              {"teacher_bytes", report.teacher_bytes},
-              {"copy_bytes", report.copy_bytes},
+              {"accumulator_bytes", 0},  // these are there in every run, as readers expect them
+              {"teacher_bytes", 0},
+              {"copy_bytes", 0},
               {"offloaded_bytes", report.offloaded_bytes},
               {"file_bytes", report.file_bytes},
               {"file_traffic", report.file_traffic},
@@ -267,6 +257,7 @@ std::string to_json(const RunReport& report) {
               {"machine", report.machine},
               {"isa", name(isa())},
               {"kernels", report.kernels}};
+  for (const Bill& bill : report.state) all[bill.purpose.key] = bill.bytes;
   if (!report.device_name.empty()) all["device_name"] = report.device_name;
   if (report.device_bytes > 0) all["device_bytes"] = report.device_bytes;
   if (report.usd_per_hour) all["usd"] = cost(report.total_seconds(), *report.usd_per_hour);

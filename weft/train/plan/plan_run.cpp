@@ -87,14 +87,18 @@ std::unique_ptr<PlannedRun> planned(RunQuestion run, PlanAnswer found) {
 PlanQuestion question_of(const Experiment& experiment, const Steps& steps,
                          const MachineSpec& machine) {
   const std::string& device = experiment.recipe->train.device;
+  std::vector<StateBill> state = experiment.bills();
+  state.push_back({{.what = "accumulated gradients",
+                    .key = "accumulator_bytes",
+                    .row = "gradients",
+                    .note = "accumulated over micro-batches",
+                    .depends_on_batch = true},
+                   blocks_of(steps.accumulators())});
   return {.steps = {},
           .device = device,
           .machine = machine,
           .options = step_options(experiment, device),
-          .weights = blocks_of(experiment.model->variables()),
-          .optimizer = blocks_of(experiment.update_state()),
-          .accumulators = blocks_of(steps.accumulators()),
-          .teacher = blocks_of(experiment.read_only()),
+          .state = std::move(state),
           .data_bytes = experiment.data_bytes()};
 }
 

@@ -29,7 +29,6 @@ struct RunReport : PlanAnswer {
   double units = 0;                         // tokens, images or rows of an update
   std::string_view unit = {};               // as Experiment::unit() returns it
   size_t trained_bytes = 0;                 // bytes of the weights that train
-  bool trains_part = false;                 // other weights are frozen, as beside an adapter
   std::optional<double> usd_per_hour = {};  // price of the machine
   std::string quicker = {};                 // a sentence: changes that fit as well, in less time
 
