@@ -324,7 +324,7 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
                         .precision = *find_precision(recipe->train.precision),
                         .global_batch = recipe->train.global_batch_size,
                         .target_units = parts.target_units,
-                        .published_files = std::move(kept)};
+                        .kept_files = std::move(kept)};
   experiment.micro_batch = recipe->train.micro_batch_size.has_value()
                                ? *recipe->train.micro_batch_size
                                : experiment.global_batch;

@@ -61,9 +61,9 @@ struct Experiment {
   int64_t rows = 0;  // samples of a step: micro_batch, or eval_batch where it is only evaluated
   int64_t steps_per_epoch = 0, total_steps = 0;  // updates; 0 where nothing trains
   std::vector<double> target_units = {};         // as in TaskData
-  // `published_files` are files of the data, the tokenizer and a published model, which checkpoints
-  // keep (published.h).
-  std::vector<io::FolderFile> published_files = {};
+  // `kept_files` are the files that checkpoints keep of the data, of a tokenizer, of a published
+  // model and of an ONNX file, by which they are used where those are not there.
+  std::vector<io::FolderFile> kept_files = {};
   // Returns the type of the labels of `rows` samples.
   Type label_type(int64_t rows) const;
   // Returns the name under which evaluations report the first of `metrics`, the score.
@@ -82,12 +82,17 @@ struct Experiment {
   // Returns the state that an update needs besides the model, which checkpoints save: that of the
   // optimizer and of the methods.
   std::vector<Variable> update_state() const;
+  // Returns the variables with which the model is used in the place of some of its parameters.
+  std::vector<StandIn> stand_ins() const;
+  // Returns the state beside the weights with which the model is used: update_state(), with the
+  // parameters that train in the place of their stand-ins.
+  std::vector<Variable> state_beside_weights() const;
   // Returns the variables that methods read and never write, such as a teacher's.
   std::vector<Variable> read_only() const;
   // Returns the bytes of the samples, of the batches of a training and an evaluation loader, and of
   // the files that checkpoints keep; 0 without data.
   size_t data_bytes() const;
-  uint64_t published_bytes() const;  // bytes of the files that checkpoints keep
+  uint64_t kept_bytes() const;  // bytes of the files that checkpoints keep
   // Return the bytes of parameters and buffers, of the parameters that train, and of the state of
   // an update.
   int64_t model_bytes() const, trained_bytes() const, optimizer_bytes() const;

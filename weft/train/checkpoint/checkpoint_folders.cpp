@@ -15,8 +15,6 @@
 #include "weft/io/files.h"
 #include "weft/onnx/file/model.h"
 #include "weft/train/checkpoint/checkpoint.h"
-#include "weft/train/task/imported.h"
-#include "weft/train/task/published.h"
 
 namespace weft::train {
 namespace fs = std::filesystem;
@@ -62,22 +60,8 @@ std::string foreign_in(const fs::path& checkpoint) {
 }
 }  // namespace
 
-bool is_checkpoint_file(std::string_view name) {
-  return std::ranges::find(required, name) != std::end(required) ||
-         std::ranges::find(weight_files, name) != std::end(weight_files) ||
-         name == models::adapter_config_file || name == "base.json" ||  // of older checkpoints
-         std::ranges::find(published_files, name) != published_files.end() ||
-         name == "vocabulary.json" || name == "columns.json" || name == kept_images_file ||
-         name == net_file || name == labels_file || name == "MANIFEST.json";
-}
-
 std::string join(const std::string& folder, std::string_view name) {
   return (fs::path(folder) / name).string();
-}
-
-std::string weights_of(const std::string& checkpoint) {
-  const std::string adapter = join(checkpoint, weight_files[1]);
-  return io::exists(adapter, ErrorKind::checkpoint) ? adapter : join(checkpoint, weight_files[0]);
 }
 
 std::string checkpoints_of(const std::string& run_folder) {

@@ -8,12 +8,7 @@
 
 namespace weft::train {
 
-// Every checkpoint has these files besides MANIFEST.json and one of weights.
-inline constexpr const char* required[] = {"config.json", "state-optimizer.safetensors",
-                                           "data.json", "rng.json", "recipe.yaml"};
-// A checkpoint has one of these weight files: the first has the weights of a model, the second the
-// weights of an adapter, in a checkpoint that PEFT can load.
-inline constexpr const char* weight_files[] = {"model.safetensors", "adapter_model.safetensors"};
+inline constexpr const char* weights_file = "model.safetensors";  // of a model, not of an adapter
 
 // Returns whether checkpoints have or may have a file of this name.
 bool is_checkpoint_file(std::string_view name);

@@ -147,7 +147,8 @@ DataEntry csv_format() {
                     "csv: columns that are inputs, numbers; []: all that are not data.target"},
                    {"data.separator", text, "','", "", 0, 0,
                     "csv: character between the fields of a line, such as ';'"}},
-          .unit = "rows"};
+          .unit = "rows",
+          .files = {columns_file}};
 }
 
 }  // namespace weft::train

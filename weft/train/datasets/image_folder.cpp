@@ -77,7 +77,8 @@ DataEntry image_folder_format() {
           .reads = {keys::data::path, keys::data::val_path, keys::data::val_split,
                     keys::data::transforms, keys::data::mean, keys::data::std},
           .keys = {{"data.channels", KeyType::integer, "3", "", 1, 3,
-                    "image_folder: 3 for colours (RGB), 1 for gray"}}};
+                    "image_folder: 3 for colours (RGB), 1 for gray"}},
+          .files = {kept_images_file}};
 }
 
 }  // namespace weft::train

@@ -60,7 +60,11 @@ DataEntry image_format(const std::string& name, const std::string& doc) {
       return data::images_from_folder(name, split, find_data(*recipe->data.path), classes);
     });
   };
-  return {name, doc, read, {std::begin(image_keys), std::end(image_keys)}};
+  return {.name = name,
+          .doc = doc,
+          .read = read,
+          .reads = {std::begin(image_keys), std::end(image_keys)},
+          .files = {kept_images_file}};
 }
 
 std::string where(std::string_view folder) {
@@ -88,7 +92,8 @@ std::vector<DataEntry> known_image_datasets() {
                    .doc = std::string(known.doc),
                    .read = read,
                    .reads = {std::begin(image_keys), std::end(image_keys)},
-                   .where = [folder = known.folder] { return where(folder); }});
+                   .where = [folder = known.folder] { return where(folder); },
+                   .files = {kept_images_file}});
   }
   return all;
 }

@@ -4,11 +4,14 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/train/task/dataset.h"
 
 namespace weft::train {
+
+inline constexpr std::string_view kept_images_file = "images.json";  // of a checkpoint
 
 struct KeptImages {
   std::vector<std::string> classes;  // names, by label

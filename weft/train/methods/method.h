@@ -66,6 +66,13 @@ struct MethodEvent {
   double value = 0;
 };
 
+// A StandIn is a variable that is read in the place of a parameter wherever the trained model is
+// used: by evaluations, and by readers of a checkpoint, whose file of weights has it under the
+// parameter's name. Both have one type.
+struct StandIn {
+  Variable parameter, used;
+};
+
 // A MethodBill is variables of a method that reports count apart from the optimizer's state.
 struct MethodBill {
   Purpose purpose;
@@ -85,6 +92,7 @@ class Method {
   virtual std::vector<Variable> used_state() const { return {}; }
   // Returns the variables that steps only read, and checkpoints leave out: those of a teacher.
   virtual std::vector<Variable> read_only() const { return {}; }
+  virtual std::vector<StandIn> stand_ins() const { return {}; }
   // Returns the bills of all of read_only(), and of the part of state() that reports count apart.
   virtual std::vector<MethodBill> bills() const { return {}; }
 
@@ -136,5 +144,23 @@ Methods make_methods(const Experiment& experiment, const MethodOptions& options)
 
 // Returns `value` as masked() of all methods leaves it.
 Tensor masked_by(const Methods& methods, const Variable& parameter, Tensor value);
+
+// Within a step that is being captured: returns the results with the stand-ins in the place of the
+// parameters that were read.
+std::vector<Tensor> with_stand_ins(std::vector<Tensor> results,
+                                   const std::vector<StandIn>& stand_ins);
+
+// While a StandInScope lives, the parameters that have stand-ins have their elements, and these
+// those of the parameters. Steps that were compiled outside of it must not run.
+class StandInScope {
+ public:
+  explicit StandInScope(std::vector<StandIn> stand_ins);
+  ~StandInScope();
+  StandInScope(const StandInScope&) = delete;
+  StandInScope& operator=(const StandInScope&) = delete;
+
+ private:
+  std::vector<StandIn> stand_ins_;
+};
 
 }  // namespace weft::train

@@ -173,7 +173,7 @@ void replace_net(Experiment& experiment, const TracedModel& traced, const Cuts& 
     initializers[each.name] = in_memory(cuts.taken(each.variable));
   std::string none;
   std::string* file = &none;
-  for (io::FolderFile& each : experiment.published_files)
+  for (io::FolderFile& each : experiment.kept_files)
     if (each.name == net_file) file = &each.contents;
   experiment.model = narrowed_net(experiment, traced, channels, std::move(initializers), file);
 }

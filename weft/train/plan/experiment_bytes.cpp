@@ -30,6 +30,20 @@ std::vector<Variable> Experiment::update_state() const {
   return with(optimizer != nullptr ? optimizer->state() : std::vector<Variable>(), methods,
               &Method::state);
 }
+std::vector<StandIn> Experiment::stand_ins() const {
+  std::vector<StandIn> all;
+  for (const auto& method : methods)
+    std::ranges::move(method->stand_ins(), std::back_inserter(all));
+  return all;
+}
+std::vector<Variable> Experiment::state_beside_weights() const {
+  std::vector<Variable> state = update_state();
+  for (const StandIn& each : stand_ins())
+    std::ranges::replace_if(
+        state, [&](const Variable& variable) { return variable.state() == each.used.state(); },
+        each.parameter);
+  return state;
+}
 std::vector<Variable> Experiment::read_only() const {
   return with({}, methods, &Method::read_only);
 }
@@ -89,14 +103,14 @@ Offload offload_of(const Recipe& recipe) {
   return {.categories = recipe->train.offload, .folder = recipe->train.offload_folder};
 }
 
-uint64_t Experiment::published_bytes() const {
+uint64_t Experiment::kept_bytes() const {
   uint64_t bytes = 0;
-  for (const io::FolderFile& file : published_files) bytes += file.contents.size();
+  for (const io::FolderFile& file : kept_files) bytes += file.contents.size();
   return bytes;
 }
 
 size_t Experiment::data_bytes() const {
-  size_t bytes = published_bytes();
+  size_t bytes = kept_bytes();
   if (train != nullptr)
     bytes +=
         train->bytes() + data::loader_bytes(*train, {.batch_size = global_batch, .shuffle = true});

@@ -95,7 +95,9 @@ StateBlocks Steps::beside_pass() const {
   return accumulator_ == nullptr ? StateBlocks() : blocks_of(experiment_.update_state());
 }
 StateBlocks Steps::beside_evaluation() const {
-  return joined(beside_weights(experiment_), blocks_of(accumulators()));
+  return joined(
+      joined(blocks_of(experiment_.state_beside_weights()), blocks_of(experiment_.read_only())),
+      blocks_of(accumulators()));
 }
 
 std::vector<Steps::Part> Steps::parts() {
@@ -298,7 +300,7 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
   }
   for (const MetricEntry* metric : experiment_.metrics)
     if (metric->sums) results.push_back(metric->sums(scores, labels, experiment_.recipe));
-  return applied(std::move(results));
+  return with_stand_ins(applied(std::move(results)), experiment_.stand_ins());
 }
 
 std::vector<MethodEvent> Steps::before_update(int64_t done) {

@@ -195,7 +195,7 @@ class Trainer {
   void check_room() const {
     constexpr uint64_t beside = 64 << 10;  // recipe, loader, manifest, and file headers
     const auto each =
-        beside + experiment_.published_bytes() +
+        beside + experiment_.kept_bytes() +
         static_cast<uint64_t>(experiment_.model_bytes() + experiment_.optimizer_bytes());
     const int64_t saves = experiment_.total_steps / recipe()->checkpoint.every + 1;
     const int64_t kept = recipe()->checkpoint.keep_last + (best_by_.empty() ? 1 : 2);
@@ -432,8 +432,10 @@ class Trainer {
       return;
     }
     result_.train_loss = steps_.loss();
-    if (const auto& examples = experiment_.dataset->examples)
+    if (const auto& examples = experiment_.dataset->examples) {
+      const StandInScope used(experiment_.stand_ins());
       reporter_->text("\n" + examples(experiment_));
+    }
     reporter_->closing(
         {.planned_arena = plan_.arena_bytes,
          .used_arena = used_arena(),

@@ -45,9 +45,6 @@ struct TaskData {
   std::vector<std::string> class_names = {};              // of images, by label; empty: none
 };
 
-// This file of a checkpoint keeps the classes of images (datasets/kept_images.h).
-inline constexpr std::string_view kept_images_file = "images.json";
-
 struct DataEntry {
   std::string name, doc;
   // Throws Error(usage) for errors of the recipe (Recipe::refuse), Error(data) for errors of files.
@@ -64,6 +61,7 @@ struct DataEntry {
   std::string unit = {};    // the name of its samples; "": by their kind
   std::function<std::string(const Experiment&)> examples = {};  // printed when a run ends
   std::function<std::string(const Experiment&)> note = {};      // printed below generated text
+  std::vector<std::string_view> files = {};  // the names that TaskData::files may have
 
   bool does_read(std::string_view key) const;
 };

@@ -155,9 +155,9 @@ void keep_imported(Experiment& experiment, const std::string& file, const std::s
   if (file != given && io::exists(given, ErrorKind::usage) && form(given) != kept)
     logging::warn("{} is not the net that {} was trained from, which keeps its own.",
                   io::printable(given), checkpoint);
-  experiment.published_files.push_back({std::string(net_file), std::move(kept)});
+  experiment.kept_files.push_back({std::string(net_file), std::move(kept)});
   if (experiment.labels)
-    experiment.published_files.push_back({std::string(labels_file), to_json(*experiment.labels)});
+    experiment.kept_files.push_back({std::string(labels_file), to_json(*experiment.labels)});
 }
 
 }  // namespace weft::train

@@ -1,0 +1,63 @@
+// A checkpoint's manifest lists its other files. This header is internal to checkpoint/.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/io/file_summary.h"
+#include "weft/io/files.h"
+#include "weft/io/json.h"
+#include "weft/io/safetensors.h"
+
+namespace weft::train {
+
+inline constexpr size_t small_file = size_t{16} << 20;  // bytes; limit for every file but tensors
+
+// Reads fields of a JSON file of a checkpoint; errors for missing fields and wrong types name it.
+template <class Read>
+auto fields_of(const std::string& path, Read read) {
+  const std::string text = io::read_file(path, small_file, ErrorKind::checkpoint);
+  try {
+    return read(io::parse_json(text));
+  } catch (const io::JsonError& error) {
+    throw Error(ErrorKind::checkpoint, "{}: {}.", path, error.what());
+  }
+}
+
+inline constexpr const char* manifest_file = "MANIFEST.json";
+
+struct ListedFile {
+  std::string name, checksum;  // XXH3, in hexadecimal digits
+  uint64_t bytes = 0;
+};
+struct Manifest {
+  int64_t step = 0;
+  std::vector<ListedFile> files;
+
+  const ListedFile* find(std::string_view name) const;  // null: it is not listed
+};
+// Reads the manifest in a folder. Throws Error(checkpoint).
+Manifest read_manifest(const std::string& folder);
+
+// Writes the files of a checkpoint and records each for the manifest, which is written last.
+class CheckpointWriter {
+ public:
+  explicit CheckpointWriter(std::string folder) : folder_(std::move(folder)) {}
+
+  void text(std::string_view name, std::string_view contents);
+  void tensors(std::string_view name, const std::vector<io::NamedBytes>& tensors,
+               const io::Metadata& metadata = io::pytorch_metadata());
+  void manifest(int64_t step) const;
+
+ private:
+  std::string folder_;
+  std::map<std::string, io::FileSummary> files_;
+};
+
+}  // namespace weft::train
