@@ -203,6 +203,18 @@ TEST_CASE("a teacher that does not fit is refused by one line") {
                    "they may differ in channels alone.") == "");
 }
 
+TEST_CASE("averages that would stand still, and a warm-up without averages, are refused") {
+  TinyRun place;
+  place.write("images.yaml", images("name: student\n"));
+  CHECK(fails_with(place.weft({"plan", "images.yaml", "--ema.warmup", "false"}), usage,
+                   "--ema.warmup: ema.warmup needs ema.decay. Hint: --ema.decay 0.999.") == "");
+  CHECK(fails_with(
+            place.weft({"plan", "images.yaml", "--ema.decay", "0.9", "--train.precision", "bf16"}),
+            usage,
+            "--ema.decay: ema.decay: fc1.weight is bf16, whose average would not move: an update "
+            "changes it by less than its rounding. Hint: --train.precision bf16-mixed.") == "");
+}
+
 TEST_CASE("a whole checkpoint whose weights these data do not fit is refused as a wrong recipe") {
   Workplace place;
   place.write("flat.yaml",

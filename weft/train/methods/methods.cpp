@@ -16,11 +16,12 @@ std::unique_ptr<Method> quantization_method(const Experiment&, const MethodOptio
 std::unique_ptr<Method> pruning_method(const Experiment&, const MethodOptions&);
 std::unique_ptr<Method> distillation_method(const Experiment&, const MethodOptions&);
 std::unique_ptr<Method> loss_scale_method(const Experiment&, const MethodOptions&);
+std::unique_ptr<Method> ema_method(const Experiment&, const MethodOptions&);
 
 namespace {
 // The methods act in this order.
 constexpr decltype(&pruning_method) makers[] = {quantization_method, pruning_method,
-                                                distillation_method, loss_scale_method};
+                                                distillation_method, loss_scale_method, ema_method};
 
 void swap_elements(const StandIn& each) {
   std::shared_ptr<Storage>&a = each.parameter.state()->storage, &b = each.used.state()->storage;
