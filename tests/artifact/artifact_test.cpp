@@ -59,14 +59,18 @@ std::vector<double> results_of(CompiledStep& step, const Tensor& x) {
   return step.run(std::array{x})[0].to_doubles();
 }
 
-// Compiles the net's forward pass to an artifact.
-Artifact compiled(CompiledStep& step, const Tensor& x) {
+// Compiles a forward pass to an artifact.
+Artifact compiled(CompiledStep& step, const Tensor& x, std::vector<Variable> weights = {}) {
   Executable& executable = step.prepare(std::array{x.type()});
   executable.settle_variables();
   return {.kind = "net",
           .about = "{\"outputs\": [\"logits\"]}",
           .programs = {{.name = "forward", .bound = executable.bound()}},
+          .weights = std::move(weights),
           .files = {{"tokenizer.json", "{}"}}};
+}
+Artifact compiled(CompiledStep& step, const Tensor& x, const Net& net) {
+  return compiled(step, x, net.variables());
 }
 // Runs the first program of an artifact.
 std::vector<double> results_of(const Artifact& read, const Tensor& x) {
@@ -116,7 +120,7 @@ TEST_CASE("an artifact computes what the step computed, bit for bit") {
   const std::vector<double> want = results_of(step, x);
   const std::string path = folder.file("net.weft");
   for (const std::string& weights : {std::string(), folder.file("net.safetensors")}) {
-    artifact::write_artifact(path, compiled(step, x), weights);
+    artifact::write_artifact(path, compiled(step, x, net), weights);
     const Artifact read = artifact::read_artifact(path);
     CHECK(results_of(read, x) == want);
     CHECK(read.kind == "net");
@@ -133,8 +137,8 @@ TEST_CASE("one plan serves two sets of weights") {
   const Tensor x = pictures();
   const std::string path = folder.file("net.weft"), other = folder.file("other.weft");
   const std::string weights = folder.file("1.safetensors"), others = folder.file("2.safetensors");
-  artifact::write_artifact(path, compiled(of_first, x), weights);
-  artifact::write_artifact(other, compiled(of_second, x), others);
+  artifact::write_artifact(path, compiled(of_first, x, first), weights);
+  artifact::write_artifact(other, compiled(of_second, x, second), others);
   CHECK(results_of(artifact::read_artifact(path, {.weights = others}), x) ==
         results_of(of_second, x));
   // The weights of both are in memory at once.
@@ -142,6 +146,58 @@ TEST_CASE("one plan serves two sets of weights") {
                  b = artifact::read_artifact(path, {.weights = others});
   CHECK(results_of(a, x) == results_of(of_first, x));
   CHECK(results_of(b, x) == results_of(of_second, x));
+}
+
+TEST_CASE("weights inside are replaced by those of another file, and derived values with them") {
+  const TemporaryFolder folder;
+  const Net first(1), second(2);
+  CompiledStep of_first = step_of(first), of_second = step_of(second);
+  const Tensor x = pictures();
+  const std::string path = folder.file("net.weft"), weights = folder.file("2.safetensors");
+  artifact::write_artifact(path, compiled(of_first, x, first));
+  io::save_safetensors(weights, io::state_of(second));
+  CHECK(results_of(artifact::read_artifact(path, {.weights = weights}), x) ==
+        results_of(of_second, x));
+}
+
+TEST_CASE("a sealed artifact whose parts do not fit each other is refused with one line") {
+  const TemporaryFolder folder;
+  const Net net(1);
+  CompiledStep step = step_of(net);
+  const Tensor x = pictures();
+  const std::string path = folder.file("net.weft");
+  const auto refused = [&](const std::function<void(nlohmann::json&)>& change) {
+    artifact::write_artifact(path, compiled(step, x, net));
+    edit(path, change);
+    return refusal_of(path, ErrorKind::checkpoint);
+  };
+  const auto plan_of = [](nlohmann::json& all) -> nlohmann::json& {
+    return all["programs"][0]["plan"];
+  };
+  const auto slot_of = [&](nlohmann::json& all, const std::string& space) -> nlohmann::json& {
+    for (nlohmann::json& slot : plan_of(all)["slots"])
+      if (slot["space"] == space) return slot;
+    FAIL("no slot is in ", space);
+    return all;
+  };
+  CHECK(refused([&](auto& all) { slot_of(all, "state")["bytes"] = 1 << 30; }) != "");
+  CHECK(refused([&](auto& all) { slot_of(all, "state").erase("value"); }) != "");
+  CHECK(refused([&](auto& all) { slot_of(all, "arena")["offset"] = int64_t{1} << 40; }) != "");
+  CHECK(refused([&](auto& all) { slot_of(all, "arena")["offset"] = 4; }) != "");
+  CHECK(refused([&](auto& all) { plan_of(all)["arena_bytes"] = 0; }) != "");
+  CHECK(refused([&](auto& all) { plan_of(all)["inputs"][0]["strides"] = {0, 0, 0, 0}; }) != "");
+  CHECK(refused([&](auto& all) { plan_of(all)["outputs"][0]["strides"] = {0, 0}; }) != "");
+  CHECK(refused([](auto& all) { all["variables"][0]["type"] = {"f32", int64_t{1} << 62}; }) != "");
+  CHECK(refused([](auto& all) {
+          for (auto& variable : all["variables"])
+            if (variable.contains("expression")) variable["expression"]["sources"] = {{99, 0}};
+        }) != "");
+  CHECK(refused([](auto& all) {
+          for (auto& variable : all["variables"])
+            if (variable.contains("expression")) variable["expression"]["sources"].clear();
+        }) != "");
+  CHECK(refused([](auto& all) { all["weights"] = "/etc/passwd"; }) != "");
+  CHECK(refused([](auto&) {}) == "");
 }
 
 TEST_CASE("an artifact that was cut or changed at any byte is refused") {
@@ -182,7 +238,7 @@ TEST_CASE("an artifact of another version, machine or model is refused with one 
   const Tensor x = pictures();
   const std::string path = folder.file("net.weft"), weights = folder.file("net.safetensors");
   const auto refused = [&](ErrorKind kind, const std::function<void(nlohmann::json&)>& change) {
-    artifact::write_artifact(path, compiled(step, x), weights);
+    artifact::write_artifact(path, compiled(step, x, net), weights);
     edit(path, change);
     std::string message = refusal_of(path, kind);
     REQUIRE(message.starts_with(path + ": "));
@@ -238,7 +294,7 @@ TEST_CASE("weights of another model are refused") {
   CompiledStep step = step_of(net);
   const Tensor x = pictures();
   const std::string path = folder.file("net.weft");
-  artifact::write_artifact(path, compiled(step, x), folder.file("net.safetensors"));
+  artifact::write_artifact(path, compiled(step, x, net), folder.file("net.safetensors"));
   const std::string other = folder.file("other.safetensors");
   const Variable alone("conv.weight", {DType::f32, {8, 3, 3, 3}});
   io::save_safetensors(other, std::array{alone});

@@ -174,6 +174,7 @@ TEST_CASE("the kernel does not touch the memory of weights without rows") {
   Launch launch;
   launch.kind = Launch::Kind::library;
   launch.kernel = choice.kernel;
+  launch.algorithm = choice.algorithm;
   launch.body = {node};
   launch.workspace = choice.workspace;
   for (size_t i = 0; i < at.size(); ++i) launch.operands.push_back({node->inputs[i], at[i]});

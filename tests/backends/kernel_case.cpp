@@ -153,6 +153,7 @@ KernelCase::KernelCase(const Value& node, const std::vector<Lie>& lies, bool who
       at[i] = placement(node->inputs[i].shape(), {choice_.operand_order[i]});
   step_.kind = Launch::Kind::library;
   step_.kernel = choice_.kernel;
+  step_.algorithm = choice_.algorithm;
   step_.body = {node};
   step_.workspace = choice_.workspace;
   Random random(seed);

@@ -192,6 +192,20 @@ TEST_CASE("the copy of a weight that another step wrote is refreshed before it i
   }
 }
 
+TEST_CASE("a kernel that keeps a 16-bit copy packed packs it again after its weight was written") {
+  for (const Precision precision : {Precision::bf16_mixed, Precision::fp16_mixed}) {
+    const Variable weight("weight", {DType::f32, {8, 4, 3, 3}});
+    weight.assign(full({8, 4, 3, 3}, 1.0));
+    CompiledStep step(
+        [&](std::span<const Tensor> in) -> std::vector<Tensor> { return {conv2d(in[0], weight)}; },
+        {.mode = Mode::eval, .precision = precision});
+    const Tensor x = full({1, 4, 8, 8}, 1.0).eval();
+    CHECK(max(step.run({&x, 1})[0]).item() == 36);
+    weight.assign(full({8, 4, 3, 3}, 2.0));
+    CHECK(max(step.run({&x, 1})[0]).item() == 72);
+  }
+}
+
 TEST_CASE("a failed step leaves no stale copy of a weight that it wrote") {
   const Variable weight = weight_of(1);
   Product product(weight);

@@ -13,11 +13,12 @@
 
 #include "weft/io/model_folder.h"
 #include "weft/ir/bindings.h"
+#include "weft/tensor/tensor.h"
 
 namespace weft::artifact {
 
 struct Program {
-  std::string name;  // "forward", "tokens 16"
+  std::string name;  // "forward", or the tokens that a step reads: "16"
   BoundPlan bound;
 };
 
@@ -26,6 +27,9 @@ struct Artifact {
   std::string about;           // JSON of that kind
   std::string device = "cpu";  // a backend, whose plans they are
   std::vector<Program> programs;
+  // The model's own variables: their elements may be in a file of weights, all others are inside.
+  // Reading leaves this empty.
+  std::vector<Variable> weights = {};
   std::vector<io::FolderFile> files;  // of the model, such as its tokenizer
 };
 

@@ -13,7 +13,8 @@ json target_here(const std::string& device) {
   const KernelLibrary& backend = library(device);
   return {{"device", backend.name()},
           {"machine", backend.kernels().machine()},
-          {"threads", thread_count()}};
+          {"threads", thread_count()},
+          {"compiler", backend.compiler().identity()}};
 }
 
 json code_text(const KernelCode& code) {
@@ -22,7 +23,8 @@ json code_text(const KernelCode& code) {
           {"extents", code.extents},
           {"shared_scratch", code.shared_scratch},
           {"scratch_per_thread", code.scratch_per_thread},
-          {"work", code.work}};
+          {"work", code.work},
+          {"object_bytes", code.object.size()}};
 }
 KernelCode code_of(const json& text, std::string object) {
   KernelCode code{.key = io::text_at(text, "key"),

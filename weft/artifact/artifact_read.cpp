@@ -108,14 +108,14 @@ class ArtifactReader {
       check_target(path_, io::value_at(all_, "target"));
       take_code();
       table_ = variables_of(io::value_at(all_, "variables"));
+      plans_ = plans_of(all_, table_);
       make_variables();
       load_elements();
       Artifact artifact{.kind = io::text_at(all_, "kind"),
                         .about = io::json_text(io::value_at(all_, "about")),
                         .device = io::text_at(io::value_at(all_, "target"), "device")};
-      std::vector<Plan> plans = plans_of(all_, table_);
-      for (size_t i = 0; i < plans.size(); ++i)
-        artifact.programs.push_back(program_of(all_["programs"][i], std::move(plans[i])));
+      for (size_t i = 0; i < plans_.size(); ++i)
+        artifact.programs.push_back(program_of(all_["programs"][i], std::move(plans_[i])));
       for (const io::TensorFile::Entry& entry : file_.entries())
         if (entry.name.starts_with(io::folder_prefix))
           artifact.files.push_back({entry.name.substr(io::folder_prefix.size()), text_of(entry)});
@@ -138,15 +138,24 @@ class ArtifactReader {
       if (entry == nullptr) refuse(path_, fmt::format("kernel {} is missing", codes.size()));
       codes.push_back(code_of(kernel, text_of(*entry)));
     }
+    const json& target = all_["target"];
+    const bool is_made_here =
+        io::text_at(target, "compiler") == target_here(io::text_at(target, "device"))["compiler"];
+    if (!is_made_here) {
+      logging::note(
+          "{}: another build of weft made its machine code, so its kernels are compiled again.",
+          path_);
+      return;
+    }
     if (!options_.trust &&
-        !is_signed(signed_text(all_["target"], kernels, codes), io::text_at(all_, "signature"))) {
+        !is_signed(signed_text(target, kernels, codes), io::text_at(all_, "signature"))) {
       logging::note(
           "{}: this user did not sign its machine code, so its kernels are compiled again. Hint: "
           "--trust runs it.",
           path_);
       return;
     }
-    library(io::text_at(all_["target"], "device")).compiler().add_code(std::move(codes));
+    library(io::text_at(target, "device")).compiler().add_code(std::move(codes));
   }
   std::shared_ptr<Storage> constant(size_t number, const Type& type) const {
     const io::TensorFile::Entry* const entry = file_.find(constant_name(number));
@@ -160,29 +169,27 @@ class ArtifactReader {
     const json& texts = all_["variables"];
     handles_.resize(table_.size());
     for (size_t i = 0; i < table_.size(); ++i) {
-      PlanVariable& variable = table_[i];
+      const PlanVariable& variable = table_[i];
       if (variable.copy_of < 0)
         handles_[i] = Variable(variable.name, variable.type, variable.category);
       std::shared_ptr<VariableState> state =
-          variable.copy_of < 0 ? handles_[i].state()
-                               : copy_in(states_[static_cast<size_t>(variable.copy_of)],
-                                         variable.type.dtype, room_of_copy(i));
+          variable.copy_of < 0 ? handles_[i].state() : make_copy(variable);
       if (!variable.sources.empty()) derive(*state, variable, io::value_at(texts[i], "expression"));
-      variable.id = state->id;
       states_.push_back(std::move(state));
     }
   }
-  // Copies have room for the padding that a plan gives their slot.
-  size_t room_of_copy(size_t index) const {
-    size_t room = table_[index].type.bytes();
-    for (const json& program : all_["programs"]) {
-      const json& plan = program.at("plan");
-      for (const json& slot : plan.at("slots"))
-        if (slot.contains("variable") &&
-            plan.at("variables").at(slot.at("variable").get<size_t>()) == index)
-          room = std::max(room, slot.at("bytes").get<size_t>());
-    }
-    return room;
+  std::shared_ptr<VariableState> make_copy(const PlanVariable& copy) const {
+    const PlanVariable& source = table_[static_cast<size_t>(copy.copy_of)];
+    const bool is_narrow = copy.type.dtype == DType::bf16 || copy.type.dtype == DType::f16;
+    if (!is_narrow || source.type != Type{DType::f32, copy.type.shape} || source.copy_of >= 0)
+      throw io::JsonError(
+          fmt::format("{} is no copy of {}", to_string(copy.type), to_string(source.type)));
+    size_t room = copy.type.bytes();  // with the padding that plans give it
+    for (const Plan& plan : plans_)
+      for (const Slot& slot : plan.slots)
+        if (slot.variable >= 0 && plan.variable(slot).id == copy.id)
+          room = std::max(room, slot.bytes);
+    return copy_in(states_[static_cast<size_t>(copy.copy_of)], copy.type.dtype, room);
   }
   void derive(VariableState& state, const PlanVariable& variable, const json& text) const {
     const json& nodes = io::value_at(text, "nodes");
@@ -193,66 +200,113 @@ class ArtifactReader {
     for (const int source : variable.sources)
       state.derivation->sources.push_back(states_[static_cast<size_t>(source)]);
     for (const json& pair : io::value_at(text, "sources"))
-      values.at(pair.at(0).get<size_t>())->variable =
-          state.derivation->sources.at(pair.at(1).get<size_t>());
+      values[pair_at(pair, 0, values.size())]->variable =
+          state.derivation->sources[pair_at(pair, 1, variable.sources.size())];
     for (const json& pair : io::value_at(text, "constants")) {
-      const Value& value = values.at(pair.at(0).get<size_t>());
-      value->storage = constant(pair.at(1).get<size_t>(), value.type());
+      const Value& value = values[pair_at(pair, 0, values.size())];
+      value->storage = constant(pair_at(pair, 1, SIZE_MAX), value.type());
     }
-    state.derivation->expression = values.at(static_cast<size_t>(io::integer_at(text, "result")));
+    check_bound(values);
+    const Value& result = values[index_of(io::value_at(text, "result"), values.size(), "result")];
+    if (result.type() != variable.type)
+      throw io::JsonError(fmt::format("an expression yields {} for {}", to_string(result.type()),
+                                      to_string(variable.type)));
+    state.derivation->expression = result;
+  }
+  // Refuses leaves of an expression that are no variable or constant of their type.
+  static void check_bound(std::span<const Value> values) {
+    for (const Value& value : values) {
+      const LeafKind leaf = value->op->leaf;
+      const VariableState* const variable = value->variable.get();
+      const bool reads = leaf == LeafKind::variable;
+      const bool is_bound = reads ? variable != nullptr && variable->type == value.type()
+                            : leaf == LeafKind::data ? value->storage != nullptr
+                                                     : leaf != LeafKind::input;
+      if (!is_bound || (!reads && variable != nullptr))
+        throw io::JsonError("an expression reads what is nowhere");
+    }
+  }
+  static size_t pair_at(const json& pair, size_t place, size_t count) {
+    if (!pair.is_array() || pair.size() != 2) throw io::JsonError("a pair of numbers is missing");
+    return index_of(pair[place], count, "a number of a pair");
   }
 
   void load_elements() {
-    io::NamedVariables inside, beside;
-    const std::string weights = weights_path();
+    io::NamedVariables weights, others;
+    const std::string file = weights_path();
+    const bool are_inside = file == path_;
     for (size_t i = 0; i < table_.size(); ++i) {
       const json& text = all_["variables"][i];
       if (!text.contains("elements")) continue;
-      auto& list = weights.empty() ? inside : beside;
-      if (table_[i].copy_of >= 0) refuse(path_, "a copy has elements of its own");
-      list.emplace_back(io::text_at(text, "elements"), handles_[i]);
+      if (!table_[i].sources.empty() && !are_inside) continue;  // from the weights that were inside
+      if (table_[i].copy_of >= 0) throw io::JsonError("a copy has elements of its own");
+      (io::truth_at(text, "is_weight") ? weights : others)
+          .emplace_back(io::text_at(text, "elements"), handles_[i]);
     }
-    const io::LoadOptions options{
-        .ignore = {std::string(plans_name), std::string(io::folder_prefix) + "*", "weft/constant/*",
-                   "weft/kernel/*", std::string(io::seal_name)},
-        .map = true};
-    if (!beside.empty()) io::load_into(weights, beside, options);
-    if (!inside.empty()) io::load_into(path_, inside, options);
+    load(path_, others, {.map = true, .strict = false});
+    const std::vector<std::string> own = {"weft/*", std::string(io::seal_name)};
+    load(file, weights, {.ignore = own, .map = true, .strict = !are_inside});
+    if (!are_inside) return;
     for (const auto& state : states_)
-      if (state->derivation != nullptr && weights.empty())
+      if (state->derivation != nullptr)
         for (const auto& source : state->derivation->sources)
           state->derivation->seen.push_back(source->storage->writes());
   }
-  // Returns the file of weights; "": they are inside.
+  // Makes variables views of a file.
+  static void load(const std::string& file, const io::NamedVariables& variables,
+                   const io::LoadOptions& options) {
+    if (variables.empty()) return;
+    const io::Loaded loaded = io::load_into(file, variables, options);
+    if (!loaded.missing.empty())
+      refuse(file, fmt::format("it has no tensor '{}'", io::printable(loaded.missing.front())));
+  }
+  // Returns the file of weights: another one than the artifact's own, one beside it, or itself.
   std::string weights_path() const {
     if (!options_.weights.empty()) return options_.weights;
-    if (!all_.contains("weights")) return "";
-    return (std::filesystem::path(path_).parent_path() / io::text_at(all_, "weights")).string();
+    if (!all_.contains("weights")) return path_;
+    const std::filesystem::path name = io::text_at(all_, "weights");
+    if (name != name.filename() || name.empty())
+      throw io::JsonError("its weights are not beside it");
+    return (std::filesystem::path(path_).parent_path() / name).string();
   }
 
   Program program_of(const json& text, Plan plan) const {
     Program program{.name = io::text_at(text, "name"), .bound = {}};
     Bindings& bindings = program.bound.bindings;
-    for (const PlanVariable& variable : plan.variables) {
-      const auto found = std::ranges::find(table_, variable.id, &PlanVariable::id);
-      bindings.variables.push_back(states_[static_cast<size_t>(found - table_.begin())]);
+    for (PlanVariable& variable : plan.variables) {
+      bindings.variables.push_back(states_[variable.id - 1]);
+      variable.id = bindings.variables.back()->id;
     }
     bindings.constants.resize(plan.slots.size());
     for (const json& each : io::value_at(text, "constants")) {
-      const auto slot = static_cast<size_t>(io::integer_at(each, "slot"));
-      if (slot >= plan.slots.size()) refuse(path_, "a constant has no slot");
-      bindings.constants[slot] =
-          constant(static_cast<size_t>(io::integer_at(each, "number")), plan.slots[slot].type);
+      const size_t slot = index_of(io::value_at(each, "slot"), plan.slots.size(), "a slot");
+      bindings.constants[slot] = constant(
+          index_of(io::value_at(each, "number"), SIZE_MAX, "a constant"), plan.slots[slot].type);
     }
+    check_storage(plan, bindings);
     program.bound.plan = std::move(plan);
     return program;
+  }
+
+  // Refuses slots that are larger than what they stand for.
+  static void check_storage(const Plan& plan, const Bindings& bindings) {
+    for (size_t i = 0; i < plan.slots.size(); ++i) {
+      const Slot& slot = plan.slots[i];
+      const bool is_constant = slot.space == Space::constant;
+      if (!is_constant && (slot.space == Space::arena || slot.variable < 0)) continue;
+      const Storage* const storage =
+          is_constant ? bindings.constants[i].get() : bindings.variable(slot)->storage.get();
+      if (storage == nullptr || slot.bytes > storage->bytes())
+        throw io::JsonError(fmt::format("slot {} of {} bytes has no such storage", i, slot.bytes));
+    }
   }
 
   std::string path_;
   ReadOptions options_;
   io::Safetensors file_;
   json all_;
-  std::vector<PlanVariable> table_;
+  std::vector<PlanVariable> table_;  // whose ids are their places, from 1 on
+  std::vector<Plan> plans_;
   std::vector<Variable> handles_;                       // of table_; empty for copies
   std::vector<std::shared_ptr<VariableState>> states_;  // of table_
 };

@@ -13,6 +13,7 @@
 #include "weft/artifact/node_json.h"
 #include "weft/artifact/plan_json.h"
 #include "weft/base/host/signature.h"
+#include "weft/base/logging.h"
 #include "weft/base/memory/storage.h"
 #include "weft/base/version.h"
 #include "weft/device/registry.h"
@@ -43,7 +44,9 @@ bool is_zero(Storage& storage) {
 
 class ArtifactWriter {
  public:
-  explicit ArtifactWriter(const Artifact& artifact) : artifact_(artifact) {}
+  explicit ArtifactWriter(const Artifact& artifact) : artifact_(artifact) {
+    for (const Variable& weight : artifact.weights) weights_of_model_.insert(weight.state()->id);
+  }
 
   void write(const std::string& path, const std::string& weights) {
     json all = text(weights);
@@ -52,9 +55,10 @@ class ArtifactWriter {
     tensors_.push_back(bytes_of(std::string(plans_name), plans));
     for (const io::FolderFile& file : artifact_.files)
       tensors_.push_back(bytes_of(std::string(io::folder_prefix) + file.name, file.contents));
-    auto& with_weights = weights.empty() ? tensors_ : weights_;
-    with_weights.insert(with_weights.end(), elements_.begin(), elements_.end());
-    if (!weights.empty()) io::write_safetensors(weights, weights_, io::pytorch_metadata());
+    if (weights.empty())
+      tensors_.insert(tensors_.end(), weights_.begin(), weights_.end());
+    else
+      io::write_safetensors(weights, weights_, io::pytorch_metadata());
     io::write_sealed_safetensors(path, std::move(tensors_));
   }
 
@@ -91,9 +95,9 @@ class ArtifactWriter {
     return text;
   }
 
-  // Elements that derive from weights are written only with these: a file of other weights has
-  // none.
-  json variables_text(bool with_weights) {
+  // Says of each variable where its elements are. What derives from weights is written only where
+  // these are inside, too: a file of weights may be replaced by one of others.
+  json variables_text(bool weights_are_inside) {
     json all = artifact::to_json(table_);
     for (size_t i = 0; i < table_.size(); ++i) {
       const VariableState& state = *states_.at(table_[i].id);
@@ -101,9 +105,12 @@ class ArtifactWriter {
       // The runtime makes copies in a narrower type itself.
       if (state.copy_of != nullptr) continue;
       if (assigned_.contains(state.id) && is_zero(*state.storage)) continue;
-      if (state.derivation != nullptr && !with_weights) continue;
-      all[i]["elements"] = name_of(state);
-      elements_.push_back(bytes_of(name_of(state), state.type, *state.storage));
+      if (state.derivation != nullptr && !weights_are_inside) continue;
+      const bool is_weight = weights_of_model_.contains(state.id);
+      const std::string name = name_of(state, is_weight);
+      all[i]["elements"] = name;
+      all[i]["is_weight"] = is_weight;
+      (is_weight ? weights_ : tensors_).push_back(bytes_of(name, state.type, *state.storage));
     }
     return all;
   }
@@ -115,22 +122,24 @@ class ArtifactWriter {
     json kernels = json::array();
     for (const KernelCode& code : codes_) kernels.push_back(code_text(code));
     const auto signature = signature_of(signed_text(all["target"], kernels, codes_));
-    if (!signature) return;
+    if (!signature) {
+      logging::note(
+          "the cache folder keeps no secret to sign machine code with: it is left out, and kernels "
+          "are compiled where the model starts.");
+      return;
+    }
     for (size_t i = 0; i < codes_.size(); ++i)
       tensors_.push_back(bytes_of(kernel_name(i), codes_[i].object));
     all["kernels"] = std::move(kernels);
     all["signature"] = *signature;
   }
 
-  // A derived variable has the name of the first that it is made from.
-  std::string name_of(const VariableState& state) {
-    const auto [known, is_new] = names_.emplace(state.id, "");
-    if (!is_new) return known->second;
-    std::string name =
-        state.derivation != nullptr ? fmt::format("weft/derived/{}", state.name) : state.name;
+  // Weights have the names under which other tools know them.
+  std::string name_of(const VariableState& state, bool is_weight) {
+    std::string name = is_weight ? state.name : fmt::format("weft/state/{}", state.name);
     int& uses = uses_[name];
     if (++uses > 1) name += fmt::format("#{}", uses);
-    return known->second = name;
+    return name;
   }
 
   // Writes the nodes that a derived variable is computed by. Their variables are its sources in
@@ -160,12 +169,12 @@ class ArtifactWriter {
   const Artifact& artifact_;
   std::vector<PlanVariable> table_;
   std::map<uint64_t, std::shared_ptr<VariableState>> states_;  // by id
-  std::map<uint64_t, std::string> names_;                      // of elements, by id
   std::map<std::string, int> uses_;
   std::set<uint64_t> assigned_;  // ids of variables
   size_t constants_ = 0;
   std::vector<KernelCode> codes_;
-  std::vector<io::NamedBytes> tensors_, weights_, elements_;
+  std::set<uint64_t> weights_of_model_;  // ids
+  std::vector<io::NamedBytes> tensors_, weights_;
 };
 }  // namespace
 

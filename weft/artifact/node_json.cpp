@@ -12,9 +12,37 @@
 #include "weft/ir/op_def.h"
 
 namespace weft::artifact {
-namespace {
 using io::JsonError;
 using nlohmann::json;
+
+namespace {
+std::vector<int64_t> integers_of(const json& list) {
+  if (!list.is_array()) throw JsonError("a list of integers is missing");
+  std::vector<int64_t> all;
+  for (const json& each : list) {
+    if (!each.is_number_integer())
+      throw JsonError(fmt::format("must be an integer. Got {}", io::json_text(each)));
+    all.push_back(each.get<int64_t>());
+  }
+  return all;
+}
+}  // namespace
+
+size_t index_of(const json& number, size_t count, std::string_view what) {
+  const int64_t index = number.is_number_integer() ? number.get<int64_t>() : -1;
+  if (index < 0 || static_cast<size_t>(index) >= count)
+    throw JsonError(fmt::format("{} is {} of {}", what, io::json_text(number), count));
+  return static_cast<size_t>(index);
+}
+
+Dims dims_of(const json& list) {
+  const std::vector<int64_t> all = integers_of(list);
+  if (std::ssize(all) > max_rank)
+    throw JsonError(fmt::format("{} axes are more than {}", all.size(), max_rank));
+  return Dims(all);
+}
+
+namespace {
 
 // JSON has no number for these.
 json number_json(double number) {
@@ -27,23 +55,6 @@ double number_of(const json& text) {
   if (text == "-inf") return -INFINITY;
   if (text == "nan") return NAN;
   throw JsonError(fmt::format("an attribute must be a number. Got {}", io::json_text(text)));
-}
-
-std::vector<int64_t> integers_of(const json& list) {
-  if (!list.is_array()) throw JsonError("a list of integers is missing");
-  std::vector<int64_t> all;
-  for (const json& each : list) {
-    if (!each.is_number_integer())
-      throw JsonError(fmt::format("must be an integer. Got {}", io::json_text(each)));
-    all.push_back(each.get<int64_t>());
-  }
-  return all;
-}
-Dims dims_of(const json& list) {
-  const std::vector<int64_t> all = integers_of(list);
-  if (std::ssize(all) > max_rank)
-    throw JsonError(fmt::format("{} axes are more than {}", all.size(), max_rank));
-  return Dims(all);
 }
 
 json attribute_json(const Attr& attr) {
@@ -180,7 +191,9 @@ json NodeWriter::nodes() const {
 std::vector<Value> nodes_of(const json& text, const std::vector<uint64_t>& ids) {
   if (!text.is_array() || text.size() != ids.size())
     throw JsonError(fmt::format("{} nodes have {} ids", text.size(), ids.size()));
+  constexpr int deepest = 2000;  // so that walks over nodes may recurse
   std::vector<Value> nodes;
+  std::vector<int> depths;
   nodes.reserve(text.size());
   for (size_t i = 0; i < text.size(); ++i) {
     try {
@@ -191,6 +204,14 @@ std::vector<Value> nodes_of(const json& text, const std::vector<uint64_t>& ids) 
       throw JsonError(fmt::format("node {} breaks a rule of its operation", i));
     }
     nodes.back()->id = ids[i];
+    depths.push_back(1);
+    for (const Value& input : nodes.back()->inputs) {
+      const auto place =
+          static_cast<size_t>(std::ranges::lower_bound(ids, input->id) - ids.begin());
+      depths[i] = std::max(depths[i], depths[place] + 1);
+    }
+    if (depths[i] > deepest)
+      throw JsonError(fmt::format("nodes are nested deeper than {}", deepest));
     nodes.back()->annotations = annotations_of(text[i]);
   }
   for (size_t i = 0; i < text.size(); ++i)

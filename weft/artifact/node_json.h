@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,8 +17,10 @@ namespace weft::artifact {
 nlohmann::json to_json(const Type& type);  // ["f32", 2, 3]
 Type type_of(const nlohmann::json& text);  // throws io::JsonError
 
-// Numbers are what ids of values are in a file: dense, in the order of the ids.
-using Numbers = std::map<uint64_t, int64_t>;
+// Returns a number as the index of one of `count` things; throws io::JsonError, which says what it
+// is.
+size_t index_of(const nlohmann::json& number, size_t count, std::string_view what);
+Dims dims_of(const nlohmann::json& list);
 
 // A NodeWriter collects the nodes that values lead to.
 class NodeWriter {

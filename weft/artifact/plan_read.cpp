@@ -11,6 +11,7 @@
 #include "weft/artifact/node_json.h"
 #include "weft/artifact/plan_json.h"
 #include "weft/artifact/plan_words.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/ir/op_def.h"
@@ -45,13 +46,6 @@ int index_at(const json& object, const char* key, size_t count) {
   if (index >= count) throw JsonError(fmt::format("{} is {} of {}", key, index, count));
   return static_cast<int>(index);
 }
-// Returns a number of a list as the index of one of `count` things.
-size_t index_of(const json& number, size_t count, std::string_view what) {
-  const int64_t index = number.is_number_integer() ? number.get<int64_t>() : -1;
-  if (index < 0 || static_cast<size_t>(index) >= count)
-    throw JsonError(fmt::format("{} is {} of {}", what, io::json_text(number), count));
-  return static_cast<size_t>(index);
-}
 int index_or_none_at(const json& object, const char* key, size_t count) {
   return object.contains(key) ? index_at(object, key, count) : -1;
 }
@@ -70,17 +64,6 @@ std::vector<uint64_t> ids_at(const json& object, const char* key) {
   return ids;
 }
 
-Dims strides_of(const json& list) {
-  Dims strides;
-  if (!list.is_array() || list.size() > max_rank) throw JsonError("strides must be a short list");
-  std::vector<int64_t> all;
-  for (const json& each : list) {
-    if (!each.is_number_integer()) throw JsonError("a stride must be an integer");
-    all.push_back(each.get<int64_t>());
-  }
-  return Dims(all);
-}
-
 class PlanReader {
  public:
   PlanReader(const json& text, const std::vector<PlanVariable>& table) : text_(text) {
@@ -93,6 +76,12 @@ class PlanReader {
       plan_.launches.push_back(read_launch(launch));
     read_ends();
     check_variables();
+    const auto moves = [](const Launch& launch) {
+      return launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await;
+    };
+    // verify() checks the transfers of plans that have an arena alone.
+    if (plan_.arena_bytes == 0 && std::ranges::any_of(plan_.launches, moves))
+      throw JsonError("a transfer has no memory");
   }
   Plan take() { return std::move(plan_); }
 
@@ -120,22 +109,25 @@ class PlanReader {
               .bytes = size_at(text, "bytes"),
               .offset = size_at(text, "offset"),
               .variable = index_or_none_at(text, "variable", plan_.variables.size())};
-    const Dims live = strides_of(list_at(text, "live"));
+    const Dims live = dims_of(list_at(text, "live"));
     if (live.size() != 2) throw JsonError("live must be two launches");
     const auto launches = static_cast<int64_t>(list_at(text_, "launches").size());
     if (live[0] < -1 || live[0] > live[1] || live[1] > launches)
       throw JsonError(fmt::format("a slot lives from {} to {}", live[0], live[1]));
     slot.first = static_cast<int>(live[0]), slot.last = static_cast<int>(live[1]);
     if (slot.space == Space::state && slot.variable < 0) throw JsonError("state is no variable");
-    const size_t whole = slot.space == Space::arena  ? plan_.arena_bytes
-                         : slot.space == Space::file ? plan_.file_bytes
-                                                     : SIZE_MAX;
-    const bool is_within =
-        slot.variable >= 0 || (slot.offset <= whole && slot.bytes <= whole - slot.offset);
-    if (slot.bytes < slot.type.bytes() || !is_within)
+    const bool is_in_file = slot.space == Space::file && slot.variable < 0;
+    const size_t whole = slot.space == Space::arena ? plan_.arena_bytes
+                         : is_in_file               ? plan_.file_bytes
+                                                    : SIZE_MAX;
+    const bool is_within = slot.offset <= whole && slot.bytes <= whole - slot.offset &&
+                           slot.offset % buffer_alignment == 0;
+    const bool is_constant = slot.space == Space::constant;
+    if (slot.bytes < slot.type.bytes() || (is_constant && slot.bytes != slot.type.bytes()) ||
+        !is_within)
       throw JsonError(fmt::format("a slot of {} has {} bytes at {}", to_string(slot.type),
                                   slot.bytes, slot.offset));
-    if (!text.contains("value")) return slot;
+    if (!text.contains("value") && slot.space == Space::arena) return slot;
     slot.value = leaf_of(text);
     if (text.contains("module")) slot.value->origin.module = &interned(io::text_at(text, "module"));
     return slot;
@@ -158,7 +150,7 @@ class PlanReader {
   Placement read_placement(const json& text, const Type& type) const {
     Placement at{.slot = index_at(text, "slot", plan_.slots.size()),
                  .offset = text.contains("offset") ? io::integer_at(text, "offset") : 0,
-                 .strides = strides_of(list_at(text, "strides"))};
+                 .strides = dims_of(list_at(text, "strides"))};
     check_within(at, type);
     return at;
   }
@@ -217,7 +209,7 @@ class PlanReader {
   void read_details(const json& text, Launch& launch) const {
     if (text.contains("in_place"))
       for (const json& pair : text.at("in_place")) {
-        const Dims both = strides_of(pair);
+        const Dims both = dims_of(pair);
         const bool is_pair = both.size() == 2 && both[0] >= 0 && both[1] >= 0 &&
                              both[0] < std::ssize(launch.results) &&
                              both[1] < std::ssize(launch.operands);
@@ -266,9 +258,16 @@ class PlanReader {
     const std::vector<Value> nodes = nodes_of(list_at(values, "nodes"), ids_at(values, "ids"));
     const auto access_of = [&](const json& text) -> Access {
       const Value& value = node_at(nodes, io::value_at(text, "value"));
-      return {value, read_placement(text, value.type())};
+      Access access{value, read_placement(text, value.type())};
+      const Placement dense{access.at.slot, access.at.offset, row_major_strides(value.shape())};
+      if (!same_elements(access, {value, dense}))
+        throw JsonError("an input or a result is not row-major");
+      return access;
     };
-    for (const json& text : list_at(text_, "inputs")) plan_.inputs.push_back(access_of(text));
+    for (const json& text : list_at(text_, "inputs")) {
+      plan_.inputs.push_back(access_of(text));
+      if (plan_.inputs.back().at.offset != 0) throw JsonError("an input begins within its slot");
+    }
     for (const json& text : list_at(text_, "outputs")) plan_.outputs.push_back(access_of(text));
     for (const json& text : list_at(text_, "assigns"))
       plan_.assigns.push_back({.state_slot = index_at(text, "state_slot", plan_.slots.size()),
@@ -311,7 +310,7 @@ Plan plan_of(const json& text, const std::vector<PlanVariable>& table) {
   }
 }
 
-std::vector<PlanVariable> variables_of(const json& text) {
+std::vector<PlanVariable> variables_of(const json& text) try {
   std::vector<PlanVariable> table;
   if (!text.is_array()) throw JsonError("variables must be a list");
   for (const json& each : text) {
@@ -325,9 +324,12 @@ std::vector<PlanVariable> variables_of(const json& text) {
         variable.sources.push_back(
             static_cast<int>(index_of(source, table.size(), "a source of a variable")));
       }
+    (void)variable.type.bytes();  // throws where they overflow
     table.push_back(std::move(variable));
   }
   return table;
+} catch (const Error& overflow) {
+  throw JsonError(overflow.what());
 }
 
 }  // namespace weft::artifact

@@ -2,15 +2,9 @@
 
 #include <utility>
 
-#include "weft/base/numbers/hash.h"
+#include "weft/base/host/signature.h"
 
 namespace weft::loop {
-namespace {
-std::string key_of(std::string_view text) {
-  return to_hex(hash_text(text)) + to_hex(hash_text(text, 1));
-}
-}  // namespace
-
 CodeStore& CodeStore::instance() {
   static CodeStore store;  // one for the process, as the linked code is
   return store;
@@ -39,14 +33,14 @@ void CodeStore::add(std::vector<KernelCode> codes) {
 std::optional<KernelCode> CodeStore::find(std::string_view text) const {
   const std::lock_guard lock(mutex_);
   if (added_.empty()) return std::nullopt;
-  const auto found = added_.find(key_of(text));
+  const auto found = added_.find(sha256_of(text));
   return found == added_.end() ? std::nullopt : std::optional(found->second);
 }
 
 void CodeStore::note(std::string_view text, KernelCode code) {
   const std::lock_guard lock(mutex_);
   if (!keeps_) return;
-  code.key = key_of(text);
+  code.key = sha256_of(text);
   std::string key = code.key;
   kept_.insert_or_assign(std::move(key), std::move(code));
 }

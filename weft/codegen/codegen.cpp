@@ -14,6 +14,7 @@
 #include "weft/base/error.h"
 #include "weft/base/host/parallel.h"
 #include "weft/base/memory/alignment.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/codegen/code_store.h"
 #include "weft/codegen/llvm_emit.h"
 #include "weft/codegen/llvm_jit.h"
@@ -112,6 +113,7 @@ CompiledKernel compile_cpu(const Launch& launch, const CpuTarget& target) {
   return entry->kernel;
 }
 
+std::string cpu_code_identity() { return to_hex(hash_text(loop::compiler_text())); }
 void keep_cpu_code() { loop::CodeStore::instance().keep(); }
 std::vector<KernelCode> cpu_code() { return loop::CodeStore::instance().kept(); }
 void add_cpu_code(std::vector<KernelCode> codes) {

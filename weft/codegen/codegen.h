@@ -59,6 +59,7 @@ int64_t stage_extent(const Launch& launch, const CpuTarget& target = {});
 CompiledKernel compile_cpu(const Launch& launch, const CpuTarget& target = {});
 
 // Return and take the machine code of kernels, as KernelCompiler does.
+std::string cpu_code_identity();
 void keep_cpu_code();
 std::vector<KernelCode> cpu_code();
 void add_cpu_code(std::vector<KernelCode> codes);

@@ -69,6 +69,9 @@ class KernelCompiler {
 
   // Called from several threads at once.
   virtual std::unique_ptr<Kernel> compile(const Plan& plan, const Launch& launch) const = 0;
+  // Returns a text that differs where code() of equal kernels does on one machine: versions of the
+  // code generator and of its compiler.
+  virtual std::string identity() const { return ""; }
   // From keep_code() on, keeps the machine code of the kernels that it generates; code() returns
   // it, for a file. Empty where the device keeps none.
   virtual void keep_code() const {}

@@ -9,7 +9,7 @@
 namespace weft {
 
 struct KernelCode {
-  // Hash, in hexadecimal digits, of all that the code depends on besides the machine.
+  // SHA-256 of all that the code depends on besides the machine and KernelCompiler::identity().
   std::string key;
   std::string object;                                 // an object file
   std::vector<std::string> functions;                 // one for each stage of the kernel

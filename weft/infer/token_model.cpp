@@ -100,13 +100,7 @@ class CachedModel : public TokenModel {
     return steps_->plan(piece_for(prefill_tokens, context_));
   }
   Executable& step(int64_t tokens) override { return steps_->step(piece_for(tokens, context_)); }
-  std::vector<int64_t> lengths() const override {
-    std::vector<int64_t> all;
-    for (const int64_t piece : pieces)
-      if (const int64_t length = std::min(piece, context_); all.empty() || length > all.back())
-        all.push_back(length);
-    return all;
-  }
+  std::vector<int64_t> lengths() const override { return piece_lengths(context_); }
   void begin() override {
     if (!std::exchange(has_begun_, true)) steps_->begin();
   }
@@ -245,6 +239,14 @@ std::unique_ptr<TokenModel> make_token_model(const Model& model, int64_t vocabul
     return make_token_model(std::make_unique<CapturedSteps>(model, *cached, context, options),
                             options.batch, context, vocabulary);
   return std::make_unique<WindowModel>(model, context, vocabulary, options);
+}
+
+std::vector<int64_t> piece_lengths(int64_t context) {
+  std::vector<int64_t> all;
+  for (const int64_t piece : pieces)
+    if (const int64_t length = std::min(piece, context); all.empty() || length > all.back())
+      all.push_back(length);
+  return all;
 }
 
 std::unique_ptr<TokenModel> make_token_model(std::unique_ptr<TokenSteps> steps, int64_t batch,

@@ -107,6 +107,8 @@ class TokenModel {
 // computing all tokens of the context again for each. The model must outlive it.
 std::unique_ptr<TokenModel> make_token_model(const Model& model, int64_t vocabulary,
                                              int64_t most_tokens, const TokenModelOptions& options);
+// Returns the lengths in tokens of the steps of sequences in a cache, by the most tokens of each.
+std::vector<int64_t> piece_lengths(int64_t context);
 // Makes a token model that runs `steps`, of all its lengths().
 std::unique_ptr<TokenModel> make_token_model(std::unique_ptr<TokenSteps> steps, int64_t batch,
                                              int64_t context, int64_t vocabulary);

@@ -168,10 +168,14 @@ TensorFile open_weights(const std::string& path, Mapping mapping) {
 }
 
 namespace {
-std::optional<std::string> text_inside(const Safetensors& file, const std::string& name) {
+std::optional<std::string> text_inside(const Safetensors& file, const std::string& name,
+                                       size_t limit) {
   const TensorFile::Entry* const entry = file.find(std::string(folder_prefix) + name);
   if (entry == nullptr) return std::nullopt;
   const std::span<const std::byte> bytes = file.bytes(*entry);
+  if (bytes.size() > limit)
+    throw Error(ErrorKind::data, "{}: its {} has {} bytes, over the limit of {}.", file.name(),
+                printable(name), bytes.size(), limit);
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 }  // namespace
@@ -179,7 +183,7 @@ std::optional<std::string> text_inside(const Safetensors& file, const std::strin
 std::optional<std::string> read_of_model(const std::string& model, const std::string& name,
                                          size_t limit) {
   if (!is_folder(model)) {
-    if (model.ends_with(artifact_ending)) return text_inside(Safetensors::open(model), name);
+    if (model.ends_with(artifact_ending)) return text_inside(Safetensors::open(model), name, limit);
     if (!is_gguf(model)) return std::nullopt;
     return text_of_folder(Gguf::open(model), name);
   }

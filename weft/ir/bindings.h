@@ -25,8 +25,8 @@ struct Bindings {
 struct BoundPlan {
   Plan plan;
   Bindings bindings;
-  // The graph that was planned, whose values have the ids of the plan's, for a search through what
-  // the step computes. Only plans that store every value (StepOptions) keep it.
+  // The graph that was planned, whose values have the ids of the plan's, for those who draw it or
+  // search through what the step computes; without roots unless they ask for it (PassOptions).
   Graph graph = {};
 };
 

@@ -50,7 +50,8 @@ class Contents {
   }
 
   bool holds(const Access& access) const {
-    return holds(held_[index(access)], *access.value.node());
+    std::map<const Node*, bool> known;  // a part may be there several times
+    return holds(held_[index(access)], *access.value.node(), known);
   }
 
   void write(const Access& access) {
@@ -77,7 +78,11 @@ class Contents {
   }
   // A slot holds a view if it holds its base, a concatenation if it holds all of its parts, and a
   // constant if it holds a constant of the same number.
-  static bool holds(const Held& held, const Node& node) {
+  static bool holds(const Held& held, const Node& node, std::map<const Node*, bool>& known) {
+    if (const auto found = known.find(&node); found != known.end()) return found->second;
+    return known[&node] = holds_anew(held, node, known);
+  }
+  static bool holds_anew(const Held& held, const Node& node, std::map<const Node*, bool>& known) {
     if (held.contains(node.id) || node.type.elements() == 0) return true;
     if (node.op->leaf == LeafKind::scalar)
       return std::ranges::any_of(held, [&](const auto& entry) {
@@ -87,7 +92,7 @@ class Contents {
       });
     return node.op->kind == OpKind::movement && !node.inputs.empty() &&
            std::all_of(node.inputs.begin(), node.inputs.end(),
-                       [&](const Value& input) { return holds(held, *input.node()); });
+                       [&](const Value& input) { return holds(held, *input.node(), known); });
   }
 
   const Plan& plan_;

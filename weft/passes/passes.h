@@ -21,6 +21,7 @@ struct PassOptions {
   bool apart = false;          // leaves cheap functions of a stored library result to their readers
   MachineSpec machine = {};    // what runs the plan; unknown: the host
   bool verify = false;         // after every pass; always in debug builds
+  bool keeps_graph = false;    // BoundPlan::graph; always kept of a step that stores every value
   std::string fault = {};      // tests of the tests: a bug that a pass then has (PassDef::faults)
   bool skips(std::string_view pass) const;
   bool fuses() const;  // whether one kernel may compute several values

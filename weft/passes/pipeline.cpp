@@ -106,6 +106,7 @@ Plan fitting(const Graph& step, PassOptions options, logging::LongWork& planning
 // Returns the graph whose values a plan computes, as long as these are the graph's own.
 Graph roots_of(const Plan& plan) {
   Graph graph;
+  for (const Access& input : plan.inputs) graph.inputs.push_back(input.value);
   for (const Access& output : plan.outputs) graph.outputs.push_back(output.value);
   for (const Assign& assign : plan.assigns)
     graph.assignments.push_back(
@@ -147,7 +148,8 @@ BoundPlan bound_plan(const Graph& graph, PassOptions options) {
   Plan plan = fitting(step, options, planning);
   check_memory(plan, options);
   if (debug_level() >= 2) logging::debug(2, "plan:\n{}", to_text(plan));
-  Graph planned = options.step.store_every_value ? roots_of(plan) : Graph();
+  const bool keeps_graph = options.keeps_graph || options.step.store_every_value;
+  Graph planned = keeps_graph ? roots_of(plan) : Graph();
   BoundPlan bound = detached(std::move(plan));
   bound.graph = std::move(planned);
   if (debug_build || options.verify) verify(bound.plan);

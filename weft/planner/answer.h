@@ -21,7 +21,8 @@ namespace weft {
 struct PlannedStep {
   std::string name;  // "train"
   std::shared_ptr<const Plan> plan;
-  int64_t per_update = 1;  // as in CapturedStep
+  int64_t per_update = 1;                   // as in CapturedStep
+  std::shared_ptr<const Graph> graph = {};  // BoundPlan::graph; null: the planner did not plan it
 };
 
 // A Bill is the bytes of memory that state of one purpose takes.

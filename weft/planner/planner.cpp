@@ -11,10 +11,15 @@ namespace {
 PlannedStep planned(const CapturedStep& step, const PlanQuestion& question) {
   PassOptions options{.library = &library("null:" + question.device),
                       .threads = thread_count(),
-                      .step = question.options};
+                      .step = question.options,
+                      .keeps_graph = true};
   options.step.mode = step.mode;
   options.step.held = resident_bytes(step.beside, question.options.offload);
-  return {step.name, std::make_shared<const Plan>(make_plan(step.graph, options)), step.per_update};
+  // The bindings live as long as the plan: narrower copies of weights that one step reads are
+  // copies to the steps that are planned after it, as in a run.
+  const auto bound = std::make_shared<const BoundPlan>(bound_plan(step.graph, options));
+  return {step.name, std::shared_ptr<const Plan>(bound, &bound->plan), step.per_update,
+          std::shared_ptr<const Graph>(bound, &bound->graph)};
 }
 
 // Plans every step; `largest` is set to the error of the largest one that does not fit, or with

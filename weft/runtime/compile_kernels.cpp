@@ -77,9 +77,8 @@ class Refusals {
   std::map<size_t, std::string> by_launch_;
   std::map<std::string, Error> alike_;  // by signature
 };
-}  // namespace
 
-namespace {
+// Kernels are compiled before they know variables, as one plan serves several sets of them.
 void bind_variables(const BoundPlan& bound, const PlanKernels& kernels) {
   const Plan& plan = bound.plan;
   for (size_t i = 0; i < kernels.size(); ++i) {

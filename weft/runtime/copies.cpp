@@ -13,7 +13,7 @@ namespace weft {
 namespace {
 // Held while copies are refreshed: steps of several sessions may read one variable, whose copies
 // they share.
-std::mutex refreshing;
+std::recursive_mutex refreshing;
 
 template <class Narrow>
 void round_elements(const std::byte* from, std::byte* to, int64_t count) {
@@ -41,6 +41,7 @@ void make_anew(VariableState& copy) {
   else
     round_elements<Half>(elements->data, rounded->data, type.elements());
   copy.storage->copy_from(rounded->data, type.bytes());
+  copy.storage->note_write();  // for kernels that keep the copy packed
   copy.storage->note_copy_of(source);
 }
 
@@ -92,11 +93,10 @@ Copies::Copies(const BoundPlan& bound, const KernelLibrary& library) : library_(
 }
 
 void Copies::refresh() const {
-  std::unique_lock lock(refreshing, std::defer_lock);
-  if (!read_.empty()) lock.lock();
+  if (read_.empty() && derived_.empty()) return;
+  const std::lock_guard lock(refreshing);  // deriving runs a plan, which refreshes what it reads
   for (const auto& copy : read_)
     if (!copy->storage->is_copy_of(*copy->copy_of->storage)) make_anew(*copy);
-  if (lock) lock.unlock();
   std::vector<std::shared_ptr<VariableState>> stale;  // allocates nothing while it stays empty
   for (const auto& derived : derived_)
     if (is_stale(*derived)) stale.push_back(derived);

@@ -128,13 +128,19 @@ class CpuCompiler : public KernelCompiler {
   size_t workspace(const Launch& fused) const override {
     return workspace_bytes(fused, thread_count());
   }
+  std::string identity() const override { return cpu_code_identity(); }
   void keep_code() const override { keep_cpu_code(); }
   std::vector<KernelCode> code() const override { return cpu_code(); }
   void add_code(std::vector<KernelCode> codes) const override { add_cpu_code(std::move(codes)); }
   std::unique_ptr<Kernel> compile(const Plan&, const Launch& launch) const override {
     if (launch.kind == Launch::Kind::fused) {
       if (debug_level() >= 5) logging::debug(5, "{}:\n{}", launch.kernel, kernel_text(launch));
-      return std::make_unique<FusedKernel>(compile_cpu(launch));
+      CompiledKernel kernel = compile_cpu(launch);
+      const size_t needed =
+          kernel.shared_scratch + static_cast<size_t>(thread_count()) * kernel.scratch_per_thread;
+      WEFT_ASSERT(needed <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
+                  launch.workspace, needed);
+      return std::make_unique<FusedKernel>(std::move(kernel));
     }
     if (launch.body.size() > 1)
       return launch.body.front()->is("matmul") ? compile_biased_matmul(launch)

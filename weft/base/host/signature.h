@@ -1,5 +1,6 @@
-// Signs bytes with a secret of this user, HMAC-SHA256 (RFC 2104) by OpenSSL. The secret is 32
-// random bytes in cache_directory()/signing/key, which nobody but this user may read.
+// Hashes bytes so that nobody finds others of the same hash, and signs them with a secret of this
+// user, HMAC-SHA256 (RFC 2104) by OpenSSL. The secret is 32 random bytes in
+// cache_directory()/signing/key, which nobody but this user may read.
 #pragma once
 
 #include <optional>
@@ -7,6 +8,9 @@
 #include <string_view>
 
 namespace weft {
+
+// Returns SHA-256 (FIPS 180-4) in 64 hexadecimal digits.
+std::string sha256_of(std::string_view bytes);
 
 // Returns the signature in 64 hexadecimal digits; makes the secret when it is first needed. nullopt
 // where the secret cannot be kept.

@@ -79,7 +79,8 @@ ArrayModel forward_model(const std::string& name, const ForwardPass& pass) {
   ArrayModel model{.name = name,
                    .inputs = {input_of(ends.samples, shape)},
                    .outputs = {ends.logits},
-                   .device = pass.options.device};
+                   .device = pass.options.device,
+                   .weights = pass.model->variables()};
   const bool reads_tokens = shape.kind == InputKind::tokens;
   if (reads_tokens) model.vocabulary = shape.vocabulary > 0 ? shape.vocabulary : shape.classes;
   model.executable = [forward](std::span<const Type> types) -> Executable& {

@@ -46,8 +46,9 @@ struct ArrayModel {
   std::function<std::vector<Type>(std::span<const Tensor>)> output_types = {};
   // Returns the compiled step for inputs of these types, without running it.
   std::function<Executable&(std::span<const Type>)> executable = {};
-  std::string device = {};  // that runs it
-  int64_t vocabulary = 0;   // ids that the input has, from 0 on; 0: it has no ids
+  std::string device = {};             // that runs it
+  std::vector<Variable> weights = {};  // the model's parameters and buffers
+  int64_t vocabulary = 0;              // ids that the input has, from 0 on; 0: it has no ids
   // `pictures` says how pictures become rows of the input; absent: no picture does.
   std::optional<train::Recipe> pictures = {};
   bool gives_logits = false;                  // of classes: a run's, trained to classify

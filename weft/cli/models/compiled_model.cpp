@@ -16,6 +16,7 @@
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/io/model_folder.h"
+#include "weft/onnx/net/net.h"
 #include "weft/runtime/executable.h"
 
 namespace weft::cli {
@@ -60,6 +61,7 @@ Artifact compiled_text(const CompileOptions& options) {
   Artifact artifact{.kind = "decoder",
                     .about = io::json_text(about),
                     .device = model.device,
+                    .weights = model.model().variables(),
                     .files = text_files(model)};
   for (const int64_t length : tokens->lengths())
     artifact.programs.push_back(program_of(std::to_string(length), tokens->step(length)));
@@ -119,7 +121,8 @@ Artifact compiled_net(const CompileOptions& options, const ModelKind& kind) {
   return {.kind = "net",
           .about = io::json_text(about),
           .device = model.device,
-          .programs = {program_of("forward", executable)}};
+          .programs = {program_of("forward", executable)},
+          .weights = model.weights};
 }
 }  // namespace
 

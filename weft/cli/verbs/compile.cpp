@@ -1,4 +1,5 @@
 // Implements compile, which writes a model's plans to a file that runs without its code.
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +31,16 @@ int run_compile(const Program& program, const CompileArguments& arguments) {
   if (!arguments.output.ends_with(io::artifact_ending))
     throw Error(ErrorKind::usage, "--output {}: the name of a compiled model ends in {}.",
                 io::printable(arguments.output), io::artifact_ending);
+  const auto folder_of = [](const std::string& file) {
+    return std::filesystem::absolute(file).lexically_normal().parent_path();
+  };
+  if (!arguments.weights.empty() && folder_of(arguments.weights) != folder_of(arguments.output))
+    throw Error(
+        ErrorKind::usage, "--weights {}: the weights are in the folder of the compiled model, {}.",
+        io::printable(arguments.weights), io::printable(folder_of(arguments.output).string()));
+  if (!io::is_folder(folder_of(arguments.output).string()))
+    throw Error(ErrorKind::usage, "--output {}: there is no such folder.",
+                io::printable(arguments.output));
   CompileOptions options = arguments.options;
   options.extents = extents_of(arguments.dims);
   options.flags = joined(arguments.device, program.flags);

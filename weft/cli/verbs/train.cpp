@@ -43,17 +43,6 @@ struct PlanArguments : RecipeArguments {
   InferenceFlags model;
 };
 
-// Returns the graph that a plan computes.
-Graph graph_of(const Plan& plan) {
-  Graph graph;
-  for (const Access& input : plan.inputs) graph.inputs.push_back(input.value);
-  for (const Access& output : plan.outputs) graph.outputs.push_back(output.value);
-  for (const Assign& assign : plan.assigns)
-    graph.assignments.push_back(
-        {plan.slots[static_cast<size_t>(assign.state_slot)].value, assign.value.value});
-  return graph;
-}
-
 void remark_on_precision(const Recipe& recipe) {
   const DType products = train::find_precision(recipe->train.precision)->product_type();
   const std::string& device = recipe->train.device;
@@ -118,7 +107,7 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
     remark("note", text + ".");
   if (!arguments.dot.empty()) {
     std::string graphs;
-    for (const PlannedStep& step : planned->report.plans) graphs += to_dot(graph_of(*step.plan));
+    for (const PlannedStep& step : planned->report.plans) graphs += to_dot(*step.graph);
     io::write_file_atomically(arguments.dot, graphs);
   }
   if (!arguments.memory_svg.empty()) {

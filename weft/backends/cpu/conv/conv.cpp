@@ -167,7 +167,9 @@ class OwnConv : public Kernel {
                      void* workspace, int threads);
     void (*pack)(const Convolution& conv, const void* weight, void* packed);
   };
-  OwnConv(const Convolution& conv, const Launch& launch, Algorithm algorithm, size_t needed)
+  // `needed` and `kept` are the bytes of workspace and of the packed weight.
+  OwnConv(const Convolution& conv, const Launch& launch, Algorithm algorithm, size_t needed,
+          size_t kept)
       : conv_(conv),
         inputs_(bind_inputs(launch)),
         result_(bind_result(launch)),
@@ -175,6 +177,8 @@ class OwnConv : public Kernel {
         threads_(thread_count()) {
     WEFT_ASSERT(needed <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
                 launch.workspace, needed);
+    WEFT_ASSERT(kept == launch.kept, "{} plans to keep {} bytes but needs {}", launch.kernel,
+                launch.kept, kept);
     if (launch.kept > 0) weight_.emplace(inputs_[1], launch.kept);
   }
   void bind_variables(std::span<const std::shared_ptr<VariableState>> operands) override {
@@ -287,11 +291,16 @@ std::unique_ptr<Kernel> compile_conv(const Launch& launch) {
   const bool by_tiles = is_by(launch, Algorithm::conv_winograd);
   if (by_tiles || is_by(launch, Algorithm::conv_windows)) {
     const Convolution own = with_packed_weight(*launch.body.front().node(), conv);
+    const size_t weight_bytes = launch.body.front()->inputs[1].type().bytes();
+    const size_t kept = !own.packed_weight ? 0
+                        : by_tiles         ? winograd_packed_bytes(own)
+                                           : weight_bytes;
     return std::make_unique<OwnConv>(
         own, launch,
         by_tiles ? OwnConv::Algorithm{winograd_convolve, winograd_pack_weight}
                  : OwnConv::Algorithm{im2col_convolve, im2col_pack_weight},
-        by_tiles ? winograd_workspace(own, thread_count()) : im2col_workspace(own, thread_count()));
+        by_tiles ? winograd_workspace(own, thread_count()) : im2col_workspace(own, thread_count()),
+        kept);
   }
   auto primitive = library_primitive(*launch.body.front().node(), conv);
   WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", launch.kernel);

@@ -1,5 +1,6 @@
 // A compiled model (FILE.weft) as MODEL: its plans run without the model's code.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/io/model_folder.h"
+#include "weft/onnx/net/net.h"
 #include "weft/runtime/executable.h"
 
 namespace weft::cli {
@@ -25,26 +27,97 @@ using artifact::Artifact;
 using artifact::Program;
 using nlohmann::json;
 
+// Calls `read`, and names the file in what it finds wrong.
+template <class Read>
+auto reading(const std::string& file, const Read& read) try {
+  return read();
+} catch (const io::JsonError& wrong) {
+  throw Error(ErrorKind::checkpoint, "{}: {}.", io::printable(file), wrong.what());
+} catch (const json::exception&) {
+  throw Error(ErrorKind::checkpoint, "{}: it says too little of its model.", io::printable(file));
+} catch (const InternalError& broken) {  // a kernel that does not fit its launch
+  throw Error(ErrorKind::checkpoint, "{}: its plans do not run here: {}", io::printable(file),
+              io::printable(broken.what()));
+}
+
 // Opened is an artifact whose programs become executables when they first run, in one arena.
 class Opened {
  public:
   Opened(const std::string& path, const artifact::ReadOptions& options)
-      : artifact_(artifact::read_artifact(path, options)),
-        about_(io::parse_json(artifact_.about)) {}
+      : path_(path), artifact_(artifact::read_artifact(path, options)) {
+    reading(path_, [&] {
+      about_ = io::parse_json(artifact_.about);
+      if (artifact_.kind == "decoder")
+        check_decoder();
+      else if (artifact_.kind == "net")
+        check_net();
+      else
+        throw io::JsonError(fmt::format("it is a {}, which weft does not know", artifact_.kind));
+    });
+  }
 
+  const std::string& path() const { return path_; }
   const Artifact& artifact() const { return artifact_; }
   const json& about() const { return about_; }
-  Executable& program(std::string_view name) {
-    std::unique_ptr<Executable>& known = executables_[std::string(name)];
-    if (known != nullptr) return *known;
-    const auto found = std::ranges::find(artifact_.programs, name, &Program::name);
-    WEFT_ASSERT(found != artifact_.programs.end(), "no program is called {}", name);
-    known =
-        std::make_unique<Executable>(std::move(found->bound), library(artifact_.device), arena_);
+  Executable& program(const std::string& name) {
+    std::unique_ptr<Executable>& known = executables_[name];
+    if (known == nullptr)
+      known = reading(path_, [&] {
+        BoundPlan bound = found(name);
+        return std::make_unique<Executable>(std::move(bound), library(artifact_.device), arena_);
+      });
     return *known;
   }
 
  private:
+  const BoundPlan& found(const std::string& name) const {
+    const auto program = std::ranges::find(artifact_.programs, name, &Program::name);
+    if (program == artifact_.programs.end())
+      throw io::JsonError(fmt::format("it has no plan {}", name));
+    return program->bound;
+  }
+  // Compares the types of a plan's inputs and results with what the file says of its model.
+  void check(const std::string& name, const std::vector<Type>& inputs,
+             std::span<const Type> outputs) const {
+    const auto types_of = [](const std::vector<Access>& accesses) {
+      std::vector<Type> types;
+      for (const Access& access : accesses) types.push_back(access.value.type());
+      return types;
+    };
+    const Plan& plan = found(name).plan;
+    const bool fits = types_of(plan.inputs) == inputs &&
+                      (outputs.empty() || std::ranges::equal(types_of(plan.outputs), outputs));
+    if (!fits) throw io::JsonError(fmt::format("plan {} is of another model", name));
+  }
+  void check_decoder() const {
+    const int64_t batch = io::integer_at(about_, "batch"),
+                  context = io::integer_at(about_, "context"),
+                  vocabulary = io::integer_at(about_, "vocabulary");
+    if (batch < 1 || context < 1 || vocabulary < 1)
+      throw io::JsonError("it has no sequences, or no ids");
+    const Type index{DType::i64, {batch}}, logits{DType::f32, {batch, vocabulary}};
+    for (const int64_t length : infer::piece_lengths(context))
+      check(std::to_string(length), {Type{DType::i64, {batch, length}}, index, index},
+            std::array{logits});
+  }
+  void check_net() const {
+    std::vector<Type> inputs;
+    for (const json& input : io::value_at(about_, "inputs")) inputs.push_back(type_of(input));
+    check("forward", inputs, {});
+    if (found("forward").plan.outputs.size() != io::texts_at(about_, "outputs").size())
+      throw io::JsonError("its results have other names");
+  }
+
+ public:
+  static Type type_of(const json& input) {
+    Type type{parse_dtype(io::text_at(input, "dtype")), {}};
+    for (const json& extent : io::value_at(input, "shape"))
+      type.shape.push_back(extent.get<int64_t>());
+    return type;
+  }
+
+ private:
+  std::string path_;
   Artifact artifact_;
   json about_;
   std::shared_ptr<Workspace> arena_ = std::make_shared<Workspace>();
@@ -118,11 +191,11 @@ TextModel compiled_text_model(const std::string& name, const TextModelOptions& o
 // ---- arrays
 
 onnx::ValueInfo input_of(const json& text) {
+  const Type type = Opened::type_of(text);
   std::vector<onnx::Dim> dims;
-  for (const json& extent : io::value_at(text, "shape"))
-    dims.push_back({extent.get<int64_t>(), ""});
+  for (const int64_t extent : type.shape) dims.push_back({extent, ""});
   return {.name = io::text_at(text, "name"),
-          .dtype = parse_dtype(io::text_at(text, "dtype")),
+          .dtype = type.dtype,
           .shape = std::move(dims),
           .refused = {}};
 }

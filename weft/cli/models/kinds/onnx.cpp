@@ -42,7 +42,10 @@ ArrayModel onnx_arrays(const std::string& name, const ArrayModelOptions& options
   onnx::Model file = onnx::read(name);
   onnx::override_defaults(file, options.given);
   const auto loaded = std::make_shared<Loaded>(std::move(file), recipe->train.device);
-  ArrayModel model{.name = name, .inputs = loaded->net.inputs(), .device = recipe->train.device};
+  ArrayModel model{.name = name,
+                   .inputs = loaded->net.inputs(),
+                   .device = recipe->train.device,
+                   .weights = loaded->net.variables()};
   for (const ValueInfo& each : loaded->net.outputs()) model.outputs.push_back(each.name);
   model.check = [loaded](std::span<const Type> types) {
     onnx::check_inputs("[onnx] " + io::printable(loaded->net.model().file), loaded->net.inputs(),
