@@ -1,5 +1,5 @@
 // Tests what `weft compile` refuses, and what its files are refused for.
-#include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -16,6 +16,13 @@ TEST_CASE_FIXTURE(Pets, "what cannot be compiled is refused in one line") {
   write_published(path("model"));
   CHECK(fails_with(weft({"compile", "model", "-o", "m.onnx"}), usage,
                    "--output m.onnx: the name of a compiled model ends in .weft.") == "");
+  std::filesystem::create_directory(path("sub"));
+  CHECK(fails_with(weft({"compile", "model", "-o", "m.weft", "--weights", "sub/m.safetensors"}),
+                   usage,
+                   "--weights sub/m.safetensors: the weights are in the folder of the compiled "
+                   "model, ") == "");
+  CHECK(fails_with(weft({"compile", "model", "-o", "none/m.weft"}), usage,
+                   "--output none/m.weft: there is no such folder.") == "");
   CHECK(fails_with(weft({"compile", "model", "--context", "4096", "-o", "m.weft"}), usage,
                    "the context is at most 64 tokens, as the model says. Got 4096.") == "");
   CHECK(fails_with(
@@ -49,7 +56,7 @@ TEST_CASE_FIXTURE(Pets, "a compiled model that cannot run here is refused in one
   CHECK(fails_with(weft({"run", "pets", "--input", "rows.npy", "--trust"}), usage,
                    "--trust is for compiled models. pets is a run.") == "");
   std::string bytes = read("m.weft");
-  write("cut.weft", bytes.substr(0, bytes.size() - 1));
+  write("cut.weft", bytes.substr(0, 7));
   CHECK(fails_with(weft({"generate", "cut.weft", "--prompt", "a"}), checkpoint,
                    "[safetensors] cut.weft: ") == "");
   bytes[bytes.size() / 2] ^= 1;

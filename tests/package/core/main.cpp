@@ -1,6 +1,7 @@
 // Uses the core alone: plans and trains a net, saves and loads it as safetensors, and generates
 // text from a folder with a Llama. Usage: core_alone FOLDER, which must exist.
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,7 @@ int main(int argc, char** argv) try {
   require(argc == 2, "usage: core_alone FOLDER");
   const std::string folder = argv[1];
   train_and_save(folder + "/net.safetensors");
+  std::filesystem::remove_all(folder + "/llama");  // of an earlier run
   generate_from(folder + "/llama");
 } catch (const Error& error) {
   print("core_alone: {}", error.what());
