@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/error/pets_run.h"
+#include "tests/support/exit_codes.h"
 #include "tests/support/onnx_net.h"
 #include "tests/support/published_model.h"
 

@@ -88,14 +88,17 @@ json target_of(const std::string& file, const std::string& device) {
 // Refuses plans that another device or another machine would have.
 void check_target(const std::string& file, const json& target) {
   const json here = target_of(file, io::text_at(target, "device"));
-  const std::string machine = io::text_at(target, "machine");
-  if (machine != here["machine"])
+  const std::string machine = io::text_at(target, "machine"),
+                    this_machine = io::text_at(here, "machine");
+  if (machine != this_machine)
     throw Error(ErrorKind::device, "{}: it was compiled for {}. This machine is {}.", file,
-                io::printable(machine), here["machine"].get<std::string>());
-  if (const int64_t threads = io::integer_at(target, "threads"); threads != here["threads"])
+                io::printable(machine), this_machine);
+  const int64_t threads = io::integer_at(target, "threads"),
+                threads_here = io::integer_at(here, "threads");
+  if (threads != threads_here)
     throw Error(ErrorKind::device,
                 "{}: it was compiled for {} threads, and here are {}. Hint: WEFT_THREADS={}.", file,
-                threads, here["threads"].get<int>(), threads);
+                threads, threads_here, threads);
 }
 
 class ArtifactReader {
@@ -139,8 +142,8 @@ class ArtifactReader {
       codes.push_back(code_of(kernel, text_of(*entry)));
     }
     const json& target = all_["target"];
-    const bool is_made_here =
-        io::text_at(target, "compiler") == target_here(io::text_at(target, "device"))["compiler"];
+    const bool is_made_here = io::text_at(target, "compiler") ==
+                              io::text_at(target_here(io::text_at(target, "device")), "compiler");
     if (!is_made_here) {
       logging::note(
           "{}: another build of weft made its machine code, so its kernels are compiled again.",
@@ -155,7 +158,7 @@ class ArtifactReader {
           path_);
       return;
     }
-    library(io::text_at(target, "device")).compiler().add_code(std::move(codes));
+    library(io::text_at(target, "device")).compiler().add_code(codes);
   }
   std::shared_ptr<Storage> constant(size_t number, const Type& type) const {
     const io::TensorFile::Entry* const entry = file_.find(constant_name(number));

@@ -160,6 +160,7 @@ int64_t NodeWriter::place_of(const Value& value) const {
 
 std::vector<uint64_t> NodeWriter::ids() const {
   std::vector<uint64_t> all;
+  all.reserve(nodes_.size());
   for (const auto& [id, value] : nodes_) all.push_back(id);
   return all;
 }

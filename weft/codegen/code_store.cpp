@@ -18,16 +18,14 @@ void CodeStore::keep() {
 std::vector<KernelCode> CodeStore::kept() const {
   const std::lock_guard lock(mutex_);
   std::vector<KernelCode> all;
+  all.reserve(kept_.size());
   for (const auto& [key, code] : kept_) all.push_back(code);
   return all;
 }
 
-void CodeStore::add(std::vector<KernelCode> codes) {
+void CodeStore::add(const std::vector<KernelCode>& codes) {
   const std::lock_guard lock(mutex_);
-  for (KernelCode& code : codes) {
-    std::string key = code.key;
-    added_.insert_or_assign(std::move(key), std::move(code));
-  }
+  for (const KernelCode& code : codes) added_.insert_or_assign(code.key, code);
 }
 
 std::optional<KernelCode> CodeStore::find(std::string_view text) const {

@@ -22,7 +22,7 @@ class CodeStore {
   void keep();
   std::vector<KernelCode> kept() const;  // by ascending key
   // Adds code that find() returns from then on. It is executed.
-  void add(std::vector<KernelCode> codes);
+  void add(const std::vector<KernelCode>& codes);
 
   // Returns the code of a kernel by the text of its loops.
   std::optional<KernelCode> find(std::string_view text) const;

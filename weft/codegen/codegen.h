@@ -62,7 +62,7 @@ CompiledKernel compile_cpu(const Launch& launch, const CpuTarget& target = {});
 std::string cpu_code_identity();
 void keep_cpu_code();
 std::vector<KernelCode> cpu_code();
-void add_cpu_code(std::vector<KernelCode> codes);
+void add_cpu_code(const std::vector<KernelCode>& codes);
 
 // Runs all stages on up to thread_count() threads. The pointers are the starts of the slots, in the
 // order of the launch's operands and results; offsets and strides are compiled in. Allocates

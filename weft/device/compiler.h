@@ -78,7 +78,7 @@ class KernelCompiler {
   virtual std::vector<KernelCode> code() const { return {}; }
   // Adds code of another process: kernels of the same loops are linked from it instead of being
   // compiled. It is executed, so it must come from a place that may be trusted.
-  virtual void add_code(std::vector<KernelCode> codes) const { (void)codes; }
+  virtual void add_code(const std::vector<KernelCode>& codes) const { (void)codes; }
   // Records the kernel runs that `enqueue` issues, without executing them, as one kernel without
   // operands: one launch (a graph) where the device can, else a call of `enqueue`.
   virtual std::unique_ptr<Kernel> record(std::function<void()> enqueue) const;

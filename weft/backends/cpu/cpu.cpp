@@ -131,7 +131,7 @@ class CpuCompiler : public KernelCompiler {
   std::string identity() const override { return cpu_code_identity(); }
   void keep_code() const override { keep_cpu_code(); }
   std::vector<KernelCode> code() const override { return cpu_code(); }
-  void add_code(std::vector<KernelCode> codes) const override { add_cpu_code(std::move(codes)); }
+  void add_code(const std::vector<KernelCode>& codes) const override { add_cpu_code(codes); }
   std::unique_ptr<Kernel> compile(const Plan&, const Launch& launch) const override {
     if (launch.kind == Launch::Kind::fused) {
       if (debug_level() >= 5) logging::debug(5, "{}:\n{}", launch.kernel, kernel_text(launch));

@@ -11,8 +11,8 @@ namespace weft::cpu {
 
 Packed::Kept::Kept(size_t bytes) : memory(Buffer::allocate(bytes)) {}
 
-Packed::Packed(Bound operand, size_t bytes, std::string layout)
-    : operand_(std::move(operand)), bytes_(bytes), layout_(std::move(layout)) {}
+Packed::Packed(const Bound& operand, size_t bytes, std::string layout)
+    : operand_(operand), bytes_(bytes), layout_(std::move(layout)) {}
 
 std::shared_ptr<Packed::Kept> Packed::shared() const {
   static std::mutex mutex;

@@ -25,7 +25,7 @@ inline bool is_fixed(const Value& operand) {
 
 class Packed {
  public:
-  Packed(Bound operand, size_t bytes, std::string layout = "");
+  Packed(const Bound& operand, size_t bytes, std::string layout = "");
   // Allocates the packed bytes of the operand's variable. All kernels that keep the same elements
   // of it in the same layout (KernelChoice::kept_layout) share them; with layout "", a kernel has
   // packed bytes of its own, as does a kernel that is only timed, without a variable.

@@ -81,6 +81,7 @@ class Opened {
              std::span<const Type> outputs) const {
     const auto types_of = [](const std::vector<Access>& accesses) {
       std::vector<Type> types;
+      types.reserve(accesses.size());
       for (const Access& access : accesses) types.push_back(access.value.type());
       return types;
     };
@@ -242,6 +243,7 @@ ArrayModel text_arrays(const std::string& name, const std::shared_ptr<Opened>& o
     const std::vector<int32_t> all(ids.begin(), ids.end());
     const auto length = static_cast<size_t>(in[0].dim(1));
     std::vector<infer::RowTokens> rows;
+    rows.reserve(static_cast<size_t>(batch));
     for (size_t row = 0; row < static_cast<size_t>(batch); ++row)
       rows.push_back({.tokens = std::span(all).subspan(row * length, length)});
     tokens->append(rows);
