@@ -6,6 +6,7 @@
 #include "tests/passes/graphs.h"
 #include "tests/passes/run_plan.h"
 #include "tests/support/planned.h"
+#include "weft/device/registry.h"
 #include "weft/io/json.h"
 #include "weft/ir/bindings.h"
 
