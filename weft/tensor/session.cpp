@@ -20,9 +20,9 @@ std::shared_ptr<Team> checked_team(int threads) {
 // The default session is never destroyed: at the end of the process, compilers and devices are
 // destroyed before it would be.
 SessionState& default_state() {
-  static SessionState& state = **new std::shared_ptr(std::make_shared<SessionState>(
+  static std::shared_ptr<SessionState>& state = *new std::shared_ptr(std::make_shared<SessionState>(
       std::shared_ptr<Team>(&whole_team(), [](Team*) {}), SessionOptions().seed));
-  return state;
+  return *state;
 }
 }  // namespace
 
