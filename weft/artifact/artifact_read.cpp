@@ -15,6 +15,7 @@
 #include "weft/base/logging.h"
 #include "weft/base/memory/storage.h"
 #include "weft/base/version.h"
+#include "weft/device/compiler.h"
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
@@ -57,12 +58,16 @@ json parsed(std::string_view text, const std::string& file) {
   });
 }
 
+std::string_view text_of(const io::Safetensors& file, const io::TensorFile::Entry& entry) {
+  const std::span<const std::byte> bytes = file.bytes(entry);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 json plans_of(const io::Safetensors& file) {
   io::check_seal(file);
   const io::TensorFile::Entry* const entry = file.find(plans_name);
   if (entry == nullptr) refuse(file.name(), "it holds no plans. Hint: weft compile writes them");
-  const std::span<const std::byte> bytes = file.bytes(*entry);
-  return parsed({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file.name());
+  return parsed(text_of(file, *entry), file.name());
 }
 
 std::vector<Plan> plans_of(const json& all, const std::vector<PlanVariable>& table) {
@@ -121,16 +126,13 @@ class ArtifactReader {
         artifact.programs.push_back(program_of(all_["programs"][i], std::move(plans_[i])));
       for (const io::TensorFile::Entry& entry : file_.entries())
         if (entry.name.starts_with(io::folder_prefix))
-          artifact.files.push_back({entry.name.substr(io::folder_prefix.size()), text_of(entry)});
+          artifact.files.push_back(
+              {entry.name.substr(io::folder_prefix.size()), std::string(text_of(file_, entry))});
       return artifact;
     });
   }
 
  private:
-  std::string text_of(const io::TensorFile::Entry& entry) const {
-    const std::span<const std::byte> bytes = file_.bytes(entry);
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-  }
   // Hands the machine code to the device's compiler if this user signed it, or trusts it.
   void take_code() const {
     if (!all_.contains("kernels")) return;
@@ -139,12 +141,11 @@ class ArtifactReader {
     for (const json& kernel : kernels) {
       const io::TensorFile::Entry* const entry = file_.find(kernel_name(codes.size()));
       if (entry == nullptr) refuse(path_, fmt::format("kernel {} is missing", codes.size()));
-      codes.push_back(code_of(kernel, text_of(*entry)));
+      codes.push_back(code_of(kernel, std::string(text_of(file_, *entry))));
     }
     const json& target = all_["target"];
-    const bool is_made_here = io::text_at(target, "compiler") ==
-                              io::text_at(target_here(io::text_at(target, "device")), "compiler");
-    if (!is_made_here) {
+    const KernelCompiler& compiler = library(io::text_at(target, "device")).compiler();
+    if (io::text_at(target, "compiler") != compiler.identity()) {
       logging::note(
           "{}: another build of weft made its machine code, so its kernels are compiled again.",
           path_);
@@ -158,7 +159,7 @@ class ArtifactReader {
           path_);
       return;
     }
-    library(io::text_at(target, "device")).compiler().add_code(codes);
+    compiler.add_code(codes);
   }
   std::shared_ptr<Storage> constant(size_t number, const Type& type) const {
     const io::TensorFile::Entry* const entry = file_.find(constant_name(number));

@@ -191,6 +191,15 @@ std::optional<std::string> read_of_model(const std::string& model, const std::st
   return exists(path) ? std::optional(read_file(path, limit)) : std::nullopt;
 }
 
+std::vector<FolderFile> files_of_model(const std::string& model,
+                                       std::span<const std::string_view> names, size_t limit) {
+  std::vector<FolderFile> files;
+  for (const std::string_view name : names)
+    if (std::optional<std::string> contents = read_of_model(model, std::string(name), limit))
+      files.push_back({std::string(name), *std::move(contents)});
+  return files;
+}
+
 std::string file_in_messages(const std::string& model, const std::string& name) {
   const bool is_one_file =
       !is_folder(model) && (model.ends_with(artifact_ending) || is_gguf(model));

@@ -60,6 +60,10 @@ std::string file_of_folder(const std::string& folder, const std::string& name);
 struct FolderFile {
   std::string name, contents;
 };
+// Returns those of the files that read_of_model() finds, in the order of `names`. Throws as it
+// does.
+std::vector<FolderFile> files_of_model(const std::string& model,
+                                       std::span<const std::string_view> names, size_t limit);
 inline constexpr size_t default_shard_bytes = 5'000'000'000;  // as in transformers
 
 // Writes a new folder, which appears whole: the weights and `files`. Shards take at most

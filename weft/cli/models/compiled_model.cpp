@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/artifact/node_json.h"
 #include "weft/base/error.h"
 #include "weft/cli/models/array_model.h"
 #include "weft/cli/models/model_kind.h"
@@ -37,10 +40,11 @@ std::vector<io::FolderFile> text_files(const TextModel& model) {
     return {{"vocabulary.json", vocabulary->to_json()}};
   constexpr size_t most_bytes = size_t{64} << 20;
   std::vector<io::FolderFile> files{{"tokenizer.json", data::Tokenizer::json_of(model.folder)}};
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json",
-                           "chat_template.jinja", "generation_config.json", "config.json"})
-    if (auto text = io::read_of_model(model.folder, name, most_bytes))
-      files.push_back({name, *std::move(text)});
+  constexpr std::string_view others[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                         "chat_template.jinja", "generation_config.json",
+                                         "config.json"};
+  std::ranges::move(io::files_of_model(model.folder, others, most_bytes),
+                    std::back_inserter(files));
   return files;
 }
 
@@ -95,12 +99,6 @@ std::vector<Type> types_of(const ArrayModel& model, const CompileOptions& option
   return types;
 }
 
-json input_text(const onnx::ValueInfo& input, const Type& type) {
-  return {{"name", input.name},
-          {"dtype", std::string(name(type.dtype))},
-          {"shape", std::vector<int64_t>(type.shape.begin(), type.shape.end())}};
-}
-
 Artifact compiled_net(const CompileOptions& options, const ModelKind& kind) {
   if (options.context > 0 || options.dtype || !options.activations.empty())
     throw Error(ErrorKind::usage,
@@ -114,7 +112,8 @@ Artifact compiled_net(const CompileOptions& options, const ModelKind& kind) {
              {"gives_logits", model.gives_logits},
              {"class_names", model.class_names}};
   for (size_t i = 0; i < types.size(); ++i)
-    about["inputs"].push_back(input_text(model.inputs[i], types[i]));
+    about["inputs"].push_back(
+        {{"name", model.inputs[i].name}, {"type", artifact::to_json(types[i])}});
   if (model.pictures) about["pictures"] = model.pictures->to_yaml();
   library(model.device).compiler().keep_code();
   Executable& executable = model.executable(types);

@@ -21,7 +21,7 @@ namespace weft::cli {
 namespace {
 constexpr size_t companion_limit = size_t{256} << 20;  // bytes
 
-constexpr const char* companions[] = {
+constexpr std::string_view companions[] = {
     "config.json",         "generation_config.json",   "tokenizer.json",
     "vocab.json",          "tokenizer_config.json",    "special_tokens_map.json",
     "merges.txt",          "added_tokens.json",        "vocab.txt",
@@ -97,16 +97,12 @@ void write_gguf(const std::string& path, const std::string& model, const models:
 
 std::vector<io::FolderFile> companions_of(const std::string& folder, std::optional<DType> dtype,
                                           const std::string* config) {
-  std::vector<io::FolderFile> files;
-  if (folder.empty()) return files;
-  for (const char* name : companions) {
-    std::optional<std::string> contents = io::read_of_model(folder, name, companion_limit);
-    if (!contents) continue;
-    const bool is_config = name == companions[0];
-    if (is_config && config != nullptr) contents = *config;
-    if (dtype && is_config) contents = with_dtype(*contents, folder + "/" + name, *dtype);
-    files.push_back({name, *std::move(contents)});
-  }
+  if (folder.empty()) return {};
+  std::vector<io::FolderFile> files = io::files_of_model(folder, companions, companion_limit);
+  if (files.empty() || files[0].name != companions[0]) return files;  // it has no config.json
+  std::string& contents = files[0].contents;
+  if (config != nullptr) contents = *config;
+  if (dtype) contents = with_dtype(contents, folder + "/" + files[0].name, *dtype);
   return files;
 }
 

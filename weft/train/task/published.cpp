@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,15 +19,6 @@ namespace fs = std::filesystem;
 constexpr size_t file_limit = size_t{512} << 20;  // bytes; as of tokenizers
 constexpr std::string_view generation = "generation_config.json";
 
-std::vector<io::FolderFile> read_present(const std::string& folder,
-                                         std::span<const std::string_view> names) {
-  std::vector<io::FolderFile> files;
-  for (std::string_view name : names) {
-    std::optional<std::string> text = io::read_of_model(folder, std::string(name), file_limit);
-    if (text) files.push_back({std::string(name), *std::move(text)});
-  }
-  return files;
-}
 }  // namespace
 
 PublishedModel::PublishedModel(std::string from, bool has_labels)
@@ -112,7 +102,7 @@ models::AdapterConfig adapter_of(const Recipe& recipe) {
 
 std::vector<io::FolderFile> tokenizer_files(const std::string& tokenizer) {
   if (io::is_folder(tokenizer) || io::is_gguf(tokenizer)) {
-    std::vector<io::FolderFile> files = read_present(tokenizer, published_files);
+    std::vector<io::FolderFile> files = io::files_of_model(tokenizer, published_files, file_limit);
     std::erase_if(files, [](const io::FolderFile& file) { return file.name == generation; });
     return files;
   }
@@ -120,13 +110,13 @@ std::vector<io::FolderFile> tokenizer_files(const std::string& tokenizer) {
   const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
   constexpr std::string_view gpt2[] = {"vocab.json", "merges.txt"};
   constexpr std::string_view bert[] = {"vocab.txt", "tokenizer_config.json"};
-  if (path.filename() == gpt2[0]) return read_present(folder, gpt2);
-  if (path.filename() == bert[0]) return read_present(folder, bert);
+  if (path.filename() == gpt2[0]) return io::files_of_model(folder, gpt2, file_limit);
+  if (path.filename() == bert[0]) return io::files_of_model(folder, bert, file_limit);
   return {{"tokenizer.json", io::read_file(tokenizer, file_limit)}};
 }
 
 std::vector<io::FolderFile> generation_files(const std::string& folder) {
-  return read_present(folder, std::array{generation});
+  return io::files_of_model(folder, std::array{generation}, file_limit);
 }
 
 }  // namespace weft::train

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/artifact/artifact.h"
+#include "weft/artifact/node_json.h"
 #include "weft/base/error.h"
 #include "weft/cli/models/array_model.h"
 #include "weft/cli/models/model_kind.h"
@@ -39,6 +40,8 @@ auto reading(const std::string& file, const Read& read) try {
   throw Error(ErrorKind::checkpoint, "{}: its plans do not run here: {}", io::printable(file),
               io::printable(broken.what()));
 }
+
+Type type_of(const json& input) { return artifact::type_of(io::value_at(input, "type")); }
 
 // Opened is an artifact whose programs become executables when they first run, in one arena.
 class Opened {
@@ -109,15 +112,6 @@ class Opened {
       throw io::JsonError("its results have other names");
   }
 
- public:
-  static Type type_of(const json& input) {
-    Type type{parse_dtype(io::text_at(input, "dtype")), {}};
-    for (const json& extent : io::value_at(input, "shape"))
-      type.shape.push_back(extent.get<int64_t>());
-    return type;
-  }
-
- private:
   std::string path_;
   Artifact artifact_;
   json about_;
@@ -192,7 +186,7 @@ TextModel compiled_text_model(const std::string& name, const TextModelOptions& o
 // ---- arrays
 
 onnx::ValueInfo input_of(const json& text) {
-  const Type type = Opened::type_of(text);
+  const Type type = type_of(text);
   std::vector<onnx::Dim> dims;
   for (const int64_t extent : type.shape) dims.push_back({extent, ""});
   return {.name = io::text_at(text, "name"),
