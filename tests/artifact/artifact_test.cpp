@@ -264,7 +264,7 @@ TEST_CASE("an artifact of another version, machine or model is refused with one 
 
 TEST_CASE("machine code runs where this user signed it, or trusts it") {
   const TemporaryFolder folder;
-  library("cpu").compiler().keep_code();
+  library("cpu").compiler().collect_code();
   const Variable factor("factor", {DType::f32, {1003}});
   factor.assign(full({1003}, 2.0));
   CompiledStep step(

@@ -59,7 +59,7 @@ double loss_of(const std::string& folder, const std::string& text, int64_t lengt
   for (int64_t begin = 0; begin + 1 < std::ssize(ids); begin += length) {
     for (int64_t i = begin; i < std::min(begin + length, std::ssize(ids) - 1); ++i) {
       const std::vector<infer::RowTokens> next = {
-          {.tokens = std::span(ids).subspan(static_cast<size_t>(i), 1), .keep = i - begin}};
+          {.tokens = std::span(ids).subspan(static_cast<size_t>(i), 1), .prefix = i - begin}};
       tokens->append(next);
       double total = 0;
       for (float logit : tokens->logits(0)) total += std::exp(static_cast<double>(logit));

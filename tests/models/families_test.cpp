@@ -47,7 +47,7 @@ Rows continued(infer::TokenModel& tokens, const Rows& prompts, size_t count) {
     rows.reserve(next.size());
     for (const std::vector<int32_t>& row : next) {
       rows.push_back({row});
-      if (s == 0) rows.back().keep = 0;  // forgets the prompt before
+      if (s == 0) rows.back().prefix = 0;  // forgets the prompt before
     }
     tokens.append(rows);
     for (size_t row = 0; row < prompts.size(); ++row) {

@@ -87,7 +87,7 @@ TEST_SUITE("composites") {
   TEST_CASE("a gradient of compressed activations is annotated with the compressed operand") {
     const PlanningLibrary library = with_gelu();
     const PassOptions options{.library = &library, .step = {.activations = DType::bf16}};
-    const Graph kept = compress_activations(simplify(decompose(step(), options), options), options);
+    const Graph kept = compression(simplify(decompose(step(), options), options), options);
     verify(kept);
     // These are the forward pass, its recomputation from the compressed operand, and the gradient.
     CHECK(composites_of(kept) == "gelu_tanh gelu_tanh gelu_tanh_gradient ");
@@ -100,7 +100,7 @@ TEST_SUITE("composites") {
     const PlanningLibrary library = with_gelu();
     const PassOptions options{.library = &library, .step = {.row_tiles = 2}, .tile_anywhere = true};
     const Graph simple = simplify(decompose(step(), options), options);
-    const Graph parts = tile_rows(simple, options);
+    const Graph parts = row_tiling(simple, options);
     verify(parts);
     REQUIRE(parts.nodes().size() > simple.nodes().size());
     CHECK(composites_of(parts) == "gelu_tanh gelu_tanh_gradient gelu_tanh gelu_tanh_gradient ");

@@ -68,7 +68,7 @@ TEST_CASE("row tiling keeps outputs and updates bit-identical") {
     const std::vector<Value> whole = run(graph, into(1));
     for (int chunks : {2, 3, 4, 64}) {
       CAPTURE(chunks);
-      CHECK(count_of(tile_rows(ready_to_tile(graph), in_row_tiles(chunks)), "matmul_add") ==
+      CHECK(count_of(row_tiling(ready_to_tile(graph), in_row_tiles(chunks)), "matmul_add") ==
             std::min(chunks, 4) - 1);
       const std::vector<Value> parts = run(graph, into(chunks));
       REQUIRE(parts.size() == whole.size());
@@ -82,7 +82,7 @@ TEST_CASE("row tiling keeps outputs and updates bit-identical") {
 TEST_CASE("row tiling of 16-bit products agrees to 1e-6") {
   for (DType dtype : {DType::bf16, DType::f16}) {
     const Graph graph = Head(2, 512, 96, 1000, false, dtype).graph;
-    CHECK(count_of(tile_rows(ready_to_tile(graph), in_row_tiles(4)), "matmul_add") == 3);
+    CHECK(count_of(row_tiling(ready_to_tile(graph), in_row_tiles(4)), "matmul_add") == 3);
     const std::vector<Value> whole = run(graph, into(1)), parts = run(graph, into(4));
     for (size_t i = 0; i < whole.size(); ++i) CHECK(difference(parts[i], whole[i], 1e-6) == "");
   }
@@ -93,7 +93,7 @@ TEST_CASE("tiled logits never exist whole and the plan shrinks by their bytes") 
   const auto logits = static_cast<double>(2 * 1024 * 4000 * sizeof(float));
   const Plan whole = make_plan(graph, in_row_tiles(1));
   for (int chunks : {2, 4, 8}) {
-    const Graph parts = tile_rows(ready_to_tile(graph), in_row_tiles(chunks));
+    const Graph parts = row_tiling(ready_to_tile(graph), in_row_tiles(chunks));
     CHECK(widest(parts) == 2 * 1024 * 4000 / chunks);
     const Plan plan = make_plan(graph, in_row_tiles(chunks));
     const double saved = static_cast<double>(whole.arena_bytes - plan.arena_bytes);
@@ -104,7 +104,7 @@ TEST_CASE("tiled logits never exist whole and the plan shrinks by their bytes") 
 
 TEST_CASE("a step is not tiled where its widest rows are read whole or sums would change order") {
   auto alone = [](const Graph& graph) {
-    const Graph before = ready_to_tile(graph), after = tile_rows(before, in_row_tiles(4));
+    const Graph before = ready_to_tile(graph), after = row_tiling(before, in_row_tiles(4));
     return structural_hash(before) == structural_hash(after);
   };
   CHECK(alone(mlp_step(3, 512, 2048)));
@@ -122,7 +122,7 @@ TEST_CASE("tiles of a product keep the whole's permission to round") {
   PassOptions options = in_row_tiles(4);
   options.step.precision = Precision::tf32;
   const Graph parts =
-      tile_rows(simplify(decompose(precision(head, options), options), options), options);
+      row_tiling(simplify(decompose(precision(head, options), options), options), options);
   CHECK(count_of(parts, "matmul_add") == 3);
   for (const Value& value : parts.nodes())
     if (value->is("matmul") || value->is("matmul_add")) CHECK(value->annotations.tf32);
@@ -134,7 +134,7 @@ TEST_CASE("a narrower product is tiled where the widest must stay whole") {
   Value z = random_variable("z", {DType::f32, {1024, 1100}}, random);
   Value weight = random_variable("w", {DType::f32, {1100, 1200}}, random);
   head.graph.outputs.push_back(matmul(exp(z), weight));
-  CHECK(count_of(tile_rows(ready_to_tile(head.graph), in_row_tiles(4)), "matmul_add") == 3);
+  CHECK(count_of(row_tiling(ready_to_tile(head.graph), in_row_tiles(4)), "matmul_add") == 3);
 }
 
 TEST_CASE("a value that depends on all rows is excluded from a tiled region") {
@@ -144,8 +144,8 @@ TEST_CASE("a value that depends on all rows is excluded from a tiled region") {
   Value y = exp(matmul(x, weight)), total = sum(y, {.axes = {1}, .keepdim = true});
   Graph each{.inputs = {}, .outputs = {sum(y / total * 2.0, {.axes = {1}})}, .assignments = {}};
   Graph all{.inputs = {}, .outputs = {sum(y / sum(total), {.axes = {1}})}, .assignments = {}};
-  CHECK(widest(tile_rows(ready_to_tile(each), in_row_tiles(2))) == 512 * 2000);
-  CHECK(widest(tile_rows(ready_to_tile(all), in_row_tiles(2))) == 1024 * 2000);
+  CHECK(widest(row_tiling(ready_to_tile(each), in_row_tiles(2))) == 512 * 2000);
+  CHECK(widest(row_tiling(ready_to_tile(all), in_row_tiles(2))) == 1024 * 2000);
   const std::vector<Value> whole = run(each, into(1)), parts = run(each, into(2));
   CHECK(difference(parts[0], whole[0], 0) == "");
 }
@@ -174,7 +174,7 @@ TEST_CASE("tiles of random numbers hold those of the whole tensor") {
   const RandomKey key{.step = scalar(5, DType::i64), .seed = 7, .stream = 3};
   Value y = dropout(matmul(x, weight), 0.25, key);
   Graph graph{.inputs = {}, .outputs = {sum(y, {.axes = {2}})}, .assignments = {}};
-  CHECK(widest(tile_rows(ready_to_tile(graph), in_row_tiles(2))) == 512 * 2000);
+  CHECK(widest(row_tiling(ready_to_tile(graph), in_row_tiles(2))) == 512 * 2000);
   const std::vector<Value> whole = run(graph, into(1)), parts = run(graph, into(2));
   CHECK(difference(parts[0], whole[0], 0) == "");
 }
@@ -186,7 +186,7 @@ TEST_CASE("tiles of indices continue those of the whole tensor") {
   const Value rows = iota({1024, 2000}, 0, DType::f32), columns = iota({1024, 2000}, 1, DType::f32);
   const Value y = select(columns <= rows, matmul(x, weight) + rows, 0);  // a causal mask
   Graph graph{.inputs = {}, .outputs = {sum(y, {.axes = {1}})}, .assignments = {}};
-  CHECK(widest(tile_rows(ready_to_tile(graph), in_row_tiles(2))) == 512 * 2000);
+  CHECK(widest(row_tiling(ready_to_tile(graph), in_row_tiles(2))) == 512 * 2000);
   const std::vector<Value> whole = run(graph, into(1)), parts = run(graph, into(2));
   CHECK(difference(parts[0], whole[0], 0) == "");
   CHECK(difference(parts[0], interpret(graph)[0], 1e-3) == "");

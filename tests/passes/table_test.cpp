@@ -77,6 +77,28 @@ TEST_CASE("each row of the table of passes names its file and says why the pass 
   }
 }
 
+TEST_CASE(
+    "a pass has one name: its file's, or that of a pass in the same file; its function has it "
+    "too") {
+  for (const PassDef& pass : passes()) {
+    CAPTURE(pass.name);
+    const std::string owner = fs::path(pass.file).stem().string();
+    CHECK(std::ranges::any_of(passes(), [&](const PassDef& other) {
+      return other.name == owner && other.file == pass.file;
+    }));
+  }
+  const std::string sources = sources_in("weft/passes");
+  const std::regex call(R"re((?:always|unless_skipped)\("(\w+)", (\w+),)re");
+  size_t calls = 0;
+  for (std::sregex_iterator match(sources.begin(), sources.end(), call), end; match != end;
+       ++match) {
+    CAPTURE(match->str());
+    CHECK((*match)[2].str().find((*match)[1].str()) != std::string::npos);
+    ++calls;
+  }
+  CHECK(calls >= 12);
+}
+
 TEST_CASE("the passes' sources have the faults of the table, and no others") {
   const std::string text = sources_in("weft/passes");
   std::set<std::string> named;

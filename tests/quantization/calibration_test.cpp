@@ -127,7 +127,7 @@ TEST_CASE("an activation of zeros has the range 0, and one that is not finite no
       CHECK(ranges[0] == 0);
       CHECK(!std::isfinite(ranges[1]));
       Scheme scheme{.ranges = ranges};
-      CHECK(keep_without_range(layers, scheme) == std::vector<std::string>{"one", "two"});
+      CHECK(exclude_without_range(layers, scheme) == std::vector<std::string>{"one", "two"});
     }
 }
 

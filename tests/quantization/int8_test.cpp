@@ -156,7 +156,7 @@ TEST_CASE("a quantized product computes with rounded operands, by channel and by
   REQUIRE(weight->is("dequantize"));
   CHECK(weight->inputs[0]->variable->type == Type{DType::i8, {3, 3}});
   CHECK(weight->inputs[1].shape() == Shape{3, 1});
-  CHECK(Int8(layers, {.ranges = {range}, .kept = {true}})(graph).outputs[0].node() ==
+  CHECK(Int8(layers, {.ranges = {range}, .excluded = {true}})(graph).outputs[0].node() ==
         graph.outputs[0].node());
 }
 
@@ -179,12 +179,12 @@ TEST_CASE("sensitivity is the noise of a layer that is quantized alone") {
     return step(batch).to_doubles();
   };
   Scheme none = scheme;
-  none.kept = {true, true};
+  none.excluded = {true, true};
   const std::vector<double> wanted = outputs(none);
   const std::vector<double> got = sensitivities(net, layers, scheme, std::array{batch}, "cpu");
   for (size_t layer = 0; layer < 2; ++layer) {
     Scheme alone = scheme;
-    alone.kept = {layer == 1, layer == 0};
+    alone.excluded = {layer == 1, layer == 0};
     const std::vector<double> noisy = outputs(alone);
     double signal = 0, noise = 0;
     for (size_t i = 0; i < wanted.size(); ++i) {
@@ -193,7 +193,7 @@ TEST_CASE("sensitivity is the noise of a layer that is quantized alone") {
     }
     CHECK(got[layer] == doctest::Approx(10 * std::log10(signal / noise)).epsilon(1e-3));
   }
-  scheme.kept = {false, true};
+  scheme.excluded = {false, true};
   CHECK(std::isinf(sensitivities(net, layers, scheme, std::array{batch}, "cpu")[1]));
 }
 
@@ -267,7 +267,7 @@ TEST_CASE("ranges follow batches by a moving average, which evaluation does not 
   CHECK(is(train(batch({0.3, 1, 0.4, -2}), step(0)), plain));
   CHECK(range() == 0);
   CHECK(is(evaluate(batch({0.3, 1, 0.4, -2})), plain));
-  CHECK(training.scheme().kept == std::vector<bool>{true});
+  CHECK(training.scheme().excluded == std::vector<bool>{true});
   static_cast<void>(train(batch({0.3, 1, 0.4, -2}), step(1)).eval());
   CHECK(range() == 2);
   static_cast<void>(train(batch({0.3, 1, 0.4, -6}), step(2)).eval());

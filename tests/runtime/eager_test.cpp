@@ -147,7 +147,7 @@ TEST_CASE("the plan cache keeps the most recently used plans up to its limit") {
   const Tensor x = tensor({1.0}, {1});
   auto evaluate = [&](int i) { CHECK((x * (i + 0.125)).item() == i + 0.125); };
   for (int i = 0; i < 100; ++i) evaluate(i);
-  CHECK(detail::eager_plans().kept == 64);
+  CHECK(detail::eager_plans().cached == 64);
   CHECK(plans_made([&] { evaluate(99); }) == 0);
   CHECK(plans_made([&] { evaluate(36); }) == 0);
   CHECK(plans_made([&] { evaluate(0); }) == 1);

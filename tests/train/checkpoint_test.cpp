@@ -348,11 +348,11 @@ TEST_CASE("the failure of a first save does not mention earlier ones") {
 TEST_CASE("a file that no part of a checkpoint names is not saved") {
   TemporaryFolder folder;
   train::Experiment experiment = train::make_experiment(two_steps());
-  experiment.kept_files = {{"images.json", "{}"}, {"own.json", "{}"}};
+  experiment.checkpoint_files = {{"images.json", "{}"}, {"own.json", "{}"}};
   const auto save = [&] { train::save_checkpoint(folder.path(), experiment, {}, false); };
   CHECK(error_of(save).find("the data set keeps own.json, which its entry does not list in "
                             "`files`.") != std::string::npos);
-  experiment.kept_files.pop_back();
+  experiment.checkpoint_files.pop_back();
   save();
   CHECK(train::foreign_among_checkpoints(folder.path()).empty());
 }

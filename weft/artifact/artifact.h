@@ -34,7 +34,7 @@ struct Artifact {
 };
 
 // Writes an artifact, for this machine, with the machine code that the device's compiler kept
-// (KernelCompiler::keep_code), which is signed. The elements of variables go into the file
+// (KernelCompiler::collect_code), which is signed. The elements of variables go into the file
 // `weights`; "": inside. Variables of zeros that a step assigns, such as an empty cache, have none
 // in the file. Throws Error(failed) as all writes do.
 void write_artifact(const std::string& path, const Artifact& artifact,

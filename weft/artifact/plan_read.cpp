@@ -223,9 +223,9 @@ class PlanReader {
       if (plan_.slots[static_cast<size_t>(launch.workspace_slot)].bytes < launch.workspace)
         throw JsonError("a workspace is larger than its slot");
     }
-    if (text.contains("kept")) {
-      launch.kept = size_at(text.at("kept"), "bytes");
-      launch.kept_layout = io::text_at(text.at("kept"), "layout");
+    if (text.contains("packed")) {
+      launch.packed_bytes = size_at(text.at("packed"), "bytes");
+      launch.packed_layout = io::text_at(text.at("packed"), "layout");
     }
     if (text.contains("algorithm"))
       launch.algorithm = static_cast<int>(io::integer_at(text, "algorithm"));

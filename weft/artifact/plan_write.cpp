@@ -142,7 +142,8 @@ class PlanWriter {
     if (!launch.in_place.empty()) text["in_place"] = launch.in_place;
     if (launch.workspace > 0)
       text["workspace"] = {{"bytes", launch.workspace}, {"slot", launch.workspace_slot}};
-    if (launch.kept > 0) text["kept"] = {{"bytes", launch.kept}, {"layout", launch.kept_layout}};
+    if (launch.packed_bytes > 0)
+      text["packed"] = {{"bytes", launch.packed_bytes}, {"layout", launch.packed_layout}};
     if (launch.algorithm != 0) text["algorithm"] = launch.algorithm;
     if (launch.objects > 0) text["objects"] = launch.objects;
     if (launch.reread.bytes > 0)

@@ -43,9 +43,9 @@ void on_bus_error(int /*signal*/, siginfo_t* info, void* /*context*/) {
   static char text[4096];
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
   const int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  size_t kept = 0;
-  for (ssize_t count = 0; (count = read(maps, text + kept, sizeof text - kept)) > 0;) {
-    std::string_view rest(text, kept + static_cast<size_t>(count));
+  size_t partial = 0;
+  for (ssize_t count = 0; (count = read(maps, text + partial, sizeof text - partial)) > 0;) {
+    std::string_view rest(text, partial + static_cast<size_t>(count));
     for (size_t end = 0; (end = rest.find('\n')) != std::string_view::npos;
          rest.remove_prefix(end + 1))
       if (const std::string_view path = path_at(rest.substr(0, end), address); !path.empty()) {
@@ -56,8 +56,8 @@ void on_bus_error(int /*signal*/, siginfo_t* info, void* /*context*/) {
           if (write(STDERR_FILENO, part.data(), part.size()) < 0) break;
         _exit(static_cast<int>(ErrorKind::data));
       }
-    kept = rest.size() < sizeof text ? rest.size() : 0;  // keep a partial line for the next read
-    std::memmove(text, rest.data(), kept);
+    partial = rest.size() < sizeof text ? rest.size() : 0;  // keep a partial line for the next read
+    std::memmove(text, rest.data(), partial);
   }
   std::signal(SIGBUS, SIG_DFL);  // not a file: the instruction faults again and ends the process
 }

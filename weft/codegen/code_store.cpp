@@ -10,16 +10,16 @@ CodeStore& CodeStore::instance() {
   return store;
 }
 
-void CodeStore::keep() {
+void CodeStore::collect() {
   const std::lock_guard lock(mutex_);
-  keeps_ = true;
+  collects_ = true;
 }
 
-std::vector<KernelCode> CodeStore::kept() const {
+std::vector<KernelCode> CodeStore::collected() const {
   const std::lock_guard lock(mutex_);
   std::vector<KernelCode> all;
-  all.reserve(kept_.size());
-  for (const auto& [key, code] : kept_) all.push_back(code);
+  all.reserve(collected_.size());
+  for (const auto& [key, code] : collected_) all.push_back(code);
   return all;
 }
 
@@ -37,10 +37,10 @@ std::optional<KernelCode> CodeStore::find(std::string_view text) const {
 
 void CodeStore::note(std::string_view text, KernelCode code) {
   const std::lock_guard lock(mutex_);
-  if (!keeps_) return;
+  if (!collects_) return;
   code.key = sha256_of(text);
   std::string key = code.key;
-  kept_.insert_or_assign(std::move(key), std::move(code));
+  collected_.insert_or_assign(std::move(key), std::move(code));
 }
 
 }  // namespace weft::loop

@@ -18,21 +18,21 @@ class CodeStore {
   // The store of this process, as code is executed wherever it came from.
   static CodeStore& instance();
 
-  // From now on the code of kernels that are compiled is kept, for kept().
-  void keep();
-  std::vector<KernelCode> kept() const;  // by ascending key
+  // From now on the code of kernels that are compiled is collected, for collected().
+  void collect();
+  std::vector<KernelCode> collected() const;  // by ascending key
   // Adds code that find() returns from then on. It is executed.
   void add(const std::vector<KernelCode>& codes);
 
   // Returns the code of a kernel by the text of its loops.
   std::optional<KernelCode> find(std::string_view text) const;
-  // Keeps the code of a kernel that was compiled, if keep() was called.
+  // Collects the code of a kernel that was compiled, if collect() was called.
   void note(std::string_view text, KernelCode code);
 
  private:
   mutable std::mutex mutex_;
-  bool keeps_ = false;
-  std::map<std::string, KernelCode> added_, kept_;  // by key
+  bool collects_ = false;
+  std::map<std::string, KernelCode> added_, collected_;  // by key
 };
 
 }  // namespace weft::loop

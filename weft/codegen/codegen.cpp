@@ -114,8 +114,8 @@ CompiledKernel compile_cpu(const Launch& launch, const CpuTarget& target) {
 }
 
 std::string cpu_code_identity() { return to_hex(hash_text(loop::compiler_text())); }
-void keep_cpu_code() { loop::CodeStore::instance().keep(); }
-std::vector<KernelCode> cpu_code() { return loop::CodeStore::instance().kept(); }
+void collect_cpu_code() { loop::CodeStore::instance().collect(); }
+std::vector<KernelCode> cpu_code() { return loop::CodeStore::instance().collected(); }
 void add_cpu_code(const std::vector<KernelCode>& codes) { loop::CodeStore::instance().add(codes); }
 
 bool can_fuse(const Launch& launch, std::string* why) {

@@ -60,7 +60,7 @@ CompiledKernel compile_cpu(const Launch& launch, const CpuTarget& target = {});
 
 // Return and take the machine code of kernels, as KernelCompiler does.
 std::string cpu_code_identity();
-void keep_cpu_code();
+void collect_cpu_code();
 std::vector<KernelCode> cpu_code();
 void add_cpu_code(const std::vector<KernelCode>& codes);
 

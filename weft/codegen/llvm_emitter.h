@@ -205,7 +205,7 @@ class Emitter {
   llvm::Value* make(int i, const Instruction& in);
   // Kept values are row-major over the reduced axes; each row is a block of columns or the vectors
   // of a row.
-  llvm::Value* kept_pointer(const CpuSchedule::Array& array);
+  llvm::Value* cached_pointer(const CpuSchedule::Array& array);
   llvm::Value* row_pointer(llvm::Value* base, DType type);
   llvm::Value* bytes_of(llvm::Value* elements, DType type);
   llvm::Value* compute(int i, const Instruction& in);
@@ -229,11 +229,11 @@ class Emitter {
   llvm::Value* both(llvm::Value* a, llvm::Value* b);
   llvm::Value* all_lanes() { return llvm::ConstantInt::getTrue(vector_of(b_.getInt1Ty())); }
   // Prefetch the cache line at `pointer` plus a prefetch distance: a fixed distance for loads and
-  // one for stores (ask_ahead), or `distance` bytes (ask_for).
-  void ask_ahead(llvm::Value* pointer, bool to_write);
-  void ask_for(llvm::Value* pointer, int64_t distance, bool to_write);
-  bool asked_before(int i) const;
-  void ask_for_later_items(int loop);
+  // one for stores (prefetch_ahead), or `distance` bytes (prefetch).
+  void prefetch_ahead(llvm::Value* pointer, bool to_write);
+  void prefetch(llvm::Value* pointer, int64_t distance, bool to_write);
+  bool prefetched_before(int i) const;
+  void prefetch_later_items(int loop);
   // Loads `lanes` vectors along the tile axis, one per lane, and transposes them in registers to
   // one vector per copy.
   llvm::Value* load_transposed(int i, const Instruction& in);

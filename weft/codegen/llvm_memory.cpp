@@ -70,30 +70,30 @@ Value* Emitter::load_transposed(int i, const Instruction& in) {
 // Cache lines that another core wrote last arrive late, and a core has few demand misses in flight,
 // so loads and stores prefetch their lines. A prefetch for a store requests the line in exclusive
 // state.
-void Emitter::ask_ahead(Value* pointer, bool to_write) {
+void Emitter::prefetch_ahead(Value* pointer, bool to_write) {
   constexpr int64_t write_distance = 1024;  // bytes, by measurement
-  ask_for(pointer, to_write ? write_distance : read_distance, to_write);
+  prefetch(pointer, to_write ? write_distance : read_distance, to_write);
 }
 
-void Emitter::ask_for(Value* pointer, int64_t distance, bool to_write) {
+void Emitter::prefetch(Value* pointer, int64_t distance, bool to_write) {
   Value* ahead = b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, static_cast<uint64_t>(distance));
   Value* locality = b_.getInt32(to_write ? 3 : 2);  // first-level cache, second-level cache
   b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
                      {ahead, b_.getInt32(to_write), locality, b_.getInt32(1)});
 }
 
-bool Emitter::asked_before(int i) const {
+bool Emitter::prefetched_before(int i) const {
   return std::any_of(s_.ahead.begin(), s_.ahead.end(),
                      [&](const auto& load) { return load.instruction == i; });
 }
 
-void Emitter::ask_for_later_items(int loop) {
+void Emitter::prefetch_later_items(int loop) {
   for (const auto& load : s_.ahead) {
     if (load.loop != loop) continue;
     const Instruction& in = code(load.instruction);
     Value* pointer = address('l', load.instruction, function_->getArg(0), in.operand, in.at,
                              in.storage, nest_.depth());
-    ask_for(pointer, load.bytes, false);
+    prefetch(pointer, load.bytes, false);
   }
 }
 
@@ -124,7 +124,7 @@ Value* Emitter::load(int i, const Instruction& in, bool vector) {
   int64_t stride = in.at.strides[s_.vector_axis];
   Value* value;
   if (indirect == nullptr && stride == 1) {
-    if (!asked_before(i)) ask_ahead(pointer, false);
+    if (!prefetched_before(i)) prefetch_ahead(pointer, false);
     if (mask == nullptr)
       value = b_.CreateAlignedLoad(type, pointer, alignment);
     else
@@ -201,7 +201,7 @@ void Emitter::store_vector(const Store& store, Value* pointer, Value* value) {
       stream(pointer, value);
       return;
     }
-    if (!streams) ask_ahead(pointer, true);
+    if (!streams) prefetch_ahead(pointer, true);
     if (mask_ == nullptr)
       b_.CreateAlignedStore(value, pointer, alignment);
     else

@@ -251,7 +251,7 @@ void Emitter::emit_body(int loop, int copies) {
                                ? load_accumulators(reduction, Level::terms)
                                : std::vector<Value*>());
   for (copy_ = 0; copy_ < copies; ++copy_) {
-    ask_for_later_items(loop);
+    prefetch_later_items(loop);
     for (size_t i = 0; i < s_.reductions.size(); ++i)
       if (s_.reductions[i].loop == loop + 1) accumulate(s_.reductions[i], accumulators[i]);
     std::vector<std::pair<const Store*, Value*>> results;

@@ -29,16 +29,16 @@ Value* Emitter::make(int i, const Instruction& in) {
   if (in_loop_)
     if (const auto* array = find(s_.per_column, i))
       return load_scratch(scratch_column(*array), in.type, true);
-  const auto* kept = in_loop_ ? find(s_.kept, i) : nullptr;
-  if (kept != nullptr && loop_ > kept->loop)
-    return load_scratch(kept_pointer(*kept), in.type, true);
+  const auto* cached = in_loop_ ? find(s_.cached, i) : nullptr;
+  if (cached != nullptr && loop_ > cached->loop)
+    return load_scratch(cached_pointer(*cached), in.type, true);
   Value* value = compute(i, in);
-  if (kept != nullptr && loop_ == kept->loop)
-    store_scratch(kept_pointer(*kept), to_vector(b_, value, s_.lanes), in.type);
+  if (cached != nullptr && loop_ == cached->loop)
+    store_scratch(cached_pointer(*cached), to_vector(b_, value, s_.lanes), in.type);
   return value;
 }
 
-Value* Emitter::kept_pointer(const CpuSchedule::Array& array) {
+Value* Emitter::cached_pointer(const CpuSchedule::Array& array) {
   Value* base = b_.CreateConstGEP1_64(b_.getInt8Ty(), function_->getArg(2), array.at);
   return row_pointer(base, code(array.instruction).type);
 }

@@ -111,7 +111,7 @@ void write_object(std::string_view text, std::string_view object) {
   }
 }
 
-std::string keep_refused(std::string_view source, std::string_view extension) {
+std::string save_refused(std::string_view source, std::string_view extension) {
   const auto folder = private_cache("refused");
   if (!folder) return "nowhere";
   const std::string path = fmt::format("{}/{}.{}", *folder, to_hex(hash_text(source)), extension);

@@ -19,7 +19,7 @@ std::optional<std::string> read_object(std::string_view text);
 void write_object(std::string_view text, std::string_view object);
 // Saves a program that a compiler rejected as cache_directory()/refused/HASH.`extension`. Returns
 // its path, or "nowhere" if it cannot be written.
-std::string keep_refused(std::string_view source, std::string_view extension);
+std::string save_refused(std::string_view source, std::string_view extension);
 // Removes the oldest files until half of `most` are left, if there are more than `most`.
 // write_object calls it before a process's first write.
 void trim_objects(size_t most);

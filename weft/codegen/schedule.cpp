@@ -16,9 +16,9 @@ namespace {
 constexpr int64_t flat_block = 8192;                   // columns of an item without reductions
 constexpr int64_t reduced_block = 1024;                // with reductions: accumulators fit in L1
 constexpr int64_t tile_rows = 128, tile_columns = 32;  // transposition tile: few pages at a time
-constexpr size_t kept_limit = 256 << 10;  // bytes of kept values: they should stay in L2
-constexpr double worth_keeping = 10;      // vector operations that a kept value saves
-constexpr double split_grain = 32768;     // elements per item that amortise a thread
+constexpr size_t cache_limit = 256 << 10;  // bytes of cached values: they should stay in L2
+constexpr double worth_caching = 10;       // vector operations that a cached value saves
+constexpr double split_grain = 32768;      // elements per item that amortise a thread
 constexpr int64_t most_items = 256;
 constexpr int64_t ahead_limit = 128 << 10;               // bytes of a row that may wait in L2
 constexpr double line_cost = 20, stored_line_cost = 10;  // vector operations per line of memory
@@ -275,11 +275,11 @@ class Scheduler {
     if (first < 0) first = loop;
     uint32_t all = reduced_ | 1u << s_.vector_axis;
     if (first < loop && s_.split_axis < 0 && (s_.axes[static_cast<size_t>(i)] & all) == all) {
-      if (contains(s_.kept, i)) return;
+      if (contains(s_.cached, i)) return;
       std::vector<bool> counted(kernel_.code.size());
-      if (tree_cost(i, counted) >= worth_keeping && kept_bytes_ + kept_size(i) <= kept_limit) {
-        kept_bytes_ += kept_size(i);
-        s_.kept.push_back({i, 0, first});
+      if (tree_cost(i, counted) >= worth_caching && cached_bytes_ + array_bytes(i) <= cache_limit) {
+        cached_bytes_ += array_bytes(i);
+        s_.cached.push_back({i, 0, first});
         return;
       }
     }
@@ -288,7 +288,7 @@ class Scheduler {
       if (arg >= 0) visit(arg, loop, seen);
   }
 
-  size_t kept_size(int i) const {
+  size_t array_bytes(int i) const {
     int64_t rows = 1;
     for (int axis : s_.inner) rows *= extent(axis);
     int64_t row = s_.columns ? s_.stride : round_up(extent(s_.vector_axis), s_.lanes);
@@ -382,9 +382,9 @@ class Scheduler {
       array.at = at;
       at += column_bytes(size_of(code(array.instruction).type));
     }
-    for (Array& array : s_.kept) {
+    for (Array& array : s_.cached) {
       array.at = at;
-      at += kept_size(array.instruction);
+      at += array_bytes(array.instruction);
     }
     s_.thread_scratch = at;
     if (across_) s_.shared_scratch = static_cast<size_t>(s_.items) * s_.partial_bytes;
@@ -397,7 +397,7 @@ class Scheduler {
     for (const Store& store : kernel_.stores) {
       if (!store.across) continue;
       s_.across.push_back({store.value, s_.partial_bytes, store.phase});
-      s_.partial_bytes += kept_size(store.value);
+      s_.partial_bytes += array_bytes(store.value);
     }
   }
 
@@ -433,7 +433,7 @@ class Scheduler {
   CpuSchedule s_;
   std::vector<int> first_;
   std::vector<double> loop_cost_;  // vector operations per position
-  size_t kept_bytes_ = 0;
+  size_t cached_bytes_ = 0;
 };
 }  // namespace
 
@@ -464,8 +464,8 @@ std::string to_text(const CpuSchedule& s) {
     text += fmt::format(" ahead %{} in loop {} by {}", load.instruction, load.loop, load.bytes);
   if (!s.across.empty()) text += fmt::format(" group {}", s.group);
   for (const auto& array : s.per_column) text += fmt::format(" column %{}", array.instruction);
-  for (const auto& array : s.kept)
-    text += fmt::format(" kept %{} of loop {}", array.instruction, array.loop);
+  for (const auto& array : s.cached)
+    text += fmt::format(" cached %{} of loop {}", array.instruction, array.loop);
   for (size_t i = 0; i < s.streams.size(); ++i)
     if (s.streams[i]) text += fmt::format(" stream {}", i);
   return text + fmt::format(" scratch {} shared {}\n", s.thread_scratch, s.shared_scratch);

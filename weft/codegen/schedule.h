@@ -53,13 +53,13 @@ struct CpuSchedule {
   struct Array {
     int instruction = -1;
     size_t at = 0;
-    int loop = 0;  // kept: the loop that fills it; per_column: the loop before which it is filled
+    int loop = 0;  // cached: the loop that fills it; per_column: the loop before which it is filled
     size_t first_level = 0;  // reductions of columns that fold: offset of the first level
   };
   // `reductions` are accumulators of columns (rows have accumulators in registers). `per_column`
   // are values without reduced axes, computed once per column for the loops over reduced axes.
-  // `kept` are values that later loops read again.
-  std::vector<Array> reductions, per_column, kept;
+  // `cached` are values that later loops read again.
+  std::vector<Array> reductions, per_column, cached;
   std::vector<Array> across;  // in the shared scratch of an item; `instruction` is the value stored
   int64_t stride = 1;         // columns of a block, rounded up to whole vectors
   size_t thread_scratch = 0;

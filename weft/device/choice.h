@@ -49,12 +49,12 @@ struct KernelChoice {
   std::vector<Room> rooms = {};
   size_t workspace = 0;       // bytes
   size_t most_workspace = 0;  // bytes for a faster algorithm, if the arena has space
-  // Bytes in which the kernel keeps fixed variables (Annotations::fixed) in a layout of its own
+  // Bytes in which the kernel packs fixed variables (Annotations::fixed) in a layout of its own
   // from run to run; it packs them anew after they were written.
-  size_t kept = 0;
-  // This names the layout in which the kernel keeps its last input. Kernels of a plan that keep the
-  // same input in the same layout share the kept bytes; empty: the kernel has bytes of its own.
-  std::string kept_layout = {};
+  size_t packed_bytes = 0;
+  // This names the layout in which the kernel packs its last input. Kernels of a plan that pack the
+  // same input in the same layout share the packed bytes; empty: the kernel has bytes of its own.
+  std::string packed_layout = {};
   int objects = 0;  // objects that the library makes for the kernel on these threads
   std::optional<int> in_place = {};  // operand whose memory the result may alias
   // `depth` is the count of terms that a matrix product sums at a time, in order, independent of

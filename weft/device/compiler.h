@@ -72,9 +72,9 @@ class KernelCompiler {
   // Returns a text that differs where code() of equal kernels does on one machine: versions of the
   // code generator and of its compiler.
   virtual std::string identity() const { return ""; }
-  // From keep_code() on, keeps the machine code of the kernels that it generates; code() returns
-  // it, for a file. Empty where the device keeps none.
-  virtual void keep_code() const {}
+  // From collect_code() on, collects the machine code of the kernels that it generates; code()
+  // returns it, for a file. Empty where the device has none.
+  virtual void collect_code() const {}
   virtual std::vector<KernelCode> code() const { return {}; }
   // Adds code of another process: kernels of the same loops are linked from it instead of being
   // compiled. It is executed, so it must come from a place that may be trusted.

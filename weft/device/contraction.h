@@ -24,7 +24,7 @@ struct Contraction {
   int64_t m = 0, n = 0, k = 0;
   MatrixStrides a, b, result;
   bool accumulate = false;  // adds to the previous contents of the result
-  bool fixed_b = false;  // b is a fixed variable (Annotations::fixed): a kernel may keep it packed
+  bool fixed_b = false;     // b is a fixed variable (Annotations::fixed): a kernel may pack it
 };
 
 // Returns the task of a `matmul` node of this type and these strides, with as few batch axes as the

@@ -1,4 +1,4 @@
-// KernelCode is the machine code of one generated kernel, as a compiler keeps it for a file.
+// KernelCode is the machine code of one generated kernel, as a compiler collects it for a file.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,7 @@ Selection::Selection(const std::string& machine) {
   const auto folder = private_cache("selection");
   if (!folder) return;
   const std::string path = *folder + "/" + to_hex(hash_text(machine));
-  if (may_keep(path)) path_ = path;
+  if (may_write(path)) path_ = path;
   std::istringstream file(read_private(path).value_or(""));
   // A torn or foreign line does no harm: it names no known signature or no existing kernel.
   for (std::string line; std::getline(file, line);)
@@ -29,7 +29,7 @@ std::optional<std::string> Selection::find(const std::string& signature) const {
   return found == kernels_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void Selection::keep(const std::string& signature, const std::string& kernel) {
+void Selection::record(const std::string& signature, const std::string& kernel) {
   kernels_[signature] = kernel;
   if (path_.empty()) return;
   std::ofstream file(path_, std::ios::app);

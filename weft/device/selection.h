@@ -17,7 +17,7 @@ class Selection {
   // Returns the kernel that an earlier measurement found for the signature.
   std::optional<std::string> find(const std::string& signature) const;
   // Records a measurement, here and in the cache.
-  void keep(const std::string& signature, const std::string& kernel);
+  void record(const std::string& signature, const std::string& kernel);
   // Makes these kernels override measurements, so that a resumed run continues as it began.
   void prefer(const std::map<std::string, std::string>& kernels);
 

@@ -171,7 +171,7 @@ std::vector<Generated> generate(TokenModel& model, const data::TextCodec& codec,
       }
       const auto kept = static_cast<size_t>(is_full ? model.context() / 2 + 1 : 1);
       rows[i].tokens = sequence.history().last(kept);
-      if (is_full) rows[i].keep = 0;
+      if (is_full) rows[i].prefix = 0;
       any = true;
     }
     if (!any) break;

@@ -54,13 +54,13 @@ class Candidates {
       weights_.push_back(std::exp((static_cast<double>(logit) - greatest_) / temperature));
   }
 
-  void keep_likeliest(int64_t count) {
+  void apply_top_k(int64_t count) {
     if (count <= 0 || static_cast<size_t>(count) >= order_.size()) return;
     sort(static_cast<size_t>(count));
     order_.resize(static_cast<size_t>(count));
   }
   // Keeps the likeliest until their share reaches `share`.
-  void keep_share(double share) {
+  void apply_top_p(double share) {
     if (share >= 1) return;
     const double wanted = share * total();
     double sum = 0;
@@ -70,7 +70,7 @@ class Candidates {
       if (sum >= wanted) return order_.resize(i + 1);
     }
   }
-  void keep_above(double factor) {
+  void apply_min_p(double factor) {
     if (factor <= 0) return;
     // The likeliest has weight 1.
     std::erase_if(order_, [&](int32_t token) { return weight_of(token) < factor; });
@@ -143,9 +143,9 @@ Sampled sample(std::span<const float> logits, const SamplingOptions& options,
     chosen.token = static_cast<int32_t>(best - chosen_from.begin());
   } else {
     Candidates candidates(chosen_from, options.temperature);
-    candidates.keep_likeliest(options.top_k);
-    candidates.keep_share(options.top_p);
-    candidates.keep_above(options.min_p);
+    candidates.apply_top_k(options.top_k);
+    candidates.apply_top_p(options.top_p);
+    candidates.apply_min_p(options.min_p);
     chosen.token =
         candidates.at(philox_uniform({.seed = options.seed, .stream = stream, .step = step}, 0));
   }

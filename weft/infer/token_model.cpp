@@ -210,14 +210,14 @@ void TokenModel::append(std::span<const RowTokens> rows) {
   logits_.resize(static_cast<size_t>(batch_ * vocabulary()));
   for (size_t b = 0; b < rows.size(); ++b) {
     const int64_t wanted =
-        std::min(rows[b].keep, std::ssize(histories_[b])) + std::ssize(rows[b].tokens);
+        std::min(rows[b].prefix, std::ssize(histories_[b])) + std::ssize(rows[b].tokens);
     if (wanted > context_)
       throw Error(ErrorKind::usage, "a sequence of {} tokens exceeds the context of {}.", wanted,
                   context_);
   }
   for (size_t b = 0; b < rows.size(); ++b) {
     std::vector<int32_t>& history = histories_[b];
-    if (rows[b].keep < std::ssize(history)) history.resize(static_cast<size_t>(rows[b].keep));
+    if (rows[b].prefix < std::ssize(history)) history.resize(static_cast<size_t>(rows[b].prefix));
     history.insert(history.end(), rows[b].tokens.begin(), rows[b].tokens.end());
   }
   run(rows);

@@ -46,7 +46,7 @@ struct TokenModelPlan {
 // RowTokens are the new tokens of one sequence, possibly none.
 struct RowTokens {
   std::span<const int32_t> tokens = {};
-  int64_t keep = std::numeric_limits<int64_t>::max();  // first tokens of the sequence that stay
+  int64_t prefix = std::numeric_limits<int64_t>::max();  // first tokens of the sequence that stay
 };
 
 // TokenSteps are the steps that continue sequences from a cache, for TokenModel. A step reads

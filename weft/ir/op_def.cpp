@@ -94,7 +94,7 @@ double evaluate(const OpDef& def, double a, double b, double c) {
 
 const Node* before_reshapes(const Value& value) {
   const Node* node = value.node();
-  while (node->op->keeps_order) node = node->inputs[0].node();
+  while (node->op->preserves_order) node = node->inputs[0].node();
   return node;
 }
 

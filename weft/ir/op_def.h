@@ -132,7 +132,8 @@ struct OpDef {
   // cannot express it. Null means that the movement copies: from one operand with attr "value"
   // (pad), or from several operands (concat).
   std::optional<Placement> (*view)(const Node& node, const Placement& input) = nullptr;
-  bool keeps_order = false;  // a view of the same elements in the same order, with another shape
+  bool preserves_order =
+      false;  // a view of the same elements in the same order, with another shape
   // Computes the oracle, in double, of an elementwise op without `function`; the oracle is never
   // derived from `expression`. Where a double would lose bits of integers, `integer_oracle`
   // computes them; it wraps.

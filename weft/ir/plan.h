@@ -121,9 +121,11 @@ struct Launch {
   size_t workspace = 0;       // bytes of scratch
   size_t most_workspace = 0;  // bytes for a faster algorithm, if the arena has space
   int workspace_slot = -1;    // set by the memory pass where workspace > 0
-  size_t kept = 0;          // bytes of repacked variables outside of all slots (KernelChoice::kept)
-  std::string kept_layout;  // launches of one layout share `kept` (KernelChoice::kept_layout)
-  int objects = 0;          // objects that the library makes for the kernel (KernelChoice::objects)
+  size_t packed_bytes =
+      0;  // bytes of repacked variables outside of all slots (KernelChoice::packed_bytes)
+  std::string
+      packed_layout;  // launches of one layout share `packed_bytes` (KernelChoice::packed_layout)
+  int objects = 0;    // objects that the library makes for the kernel (KernelChoice::objects)
   double flops = 0, bytes = 0;  // bytes: least traffic, each operand and result once
   Reread reread;                // repeated reads of the kernel's loops
   std::string module;           // path of the last node that has one

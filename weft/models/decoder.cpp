@@ -116,8 +116,8 @@ class Attention : public nn::Module {
                              .start = at.start};
     if (config_.attention_scale > 0) options.scale = config_.attention_scale;
     if (at.cache != nullptr) {
-      k = keep(cached_keys(*at.cache, layer_), k, at.start);
-      v = keep(cached_values(*at.cache, layer_), v, at.start);
+      k = update_cache(cached_keys(*at.cache, layer_), k, at.start);
+      v = update_cache(cached_values(*at.cache, layer_), v, at.start);
     }
     if (config_.attention_dropout > 0 && current_mode() == Mode::train) {
       options.dropout = config_.attention_dropout;
@@ -166,7 +166,7 @@ class Attention : public nn::Module {
     return rearranged(nn::rotate(rearranged(x, pairs, 2), rotary), 2, pairs);
   }
   // Appends new keys or values to the cached ones, and returns the cache's whole capacity.
-  static Tensor keep(const Variable& cached, const Tensor& fresh, const Tensor& start) {
+  static Tensor update_cache(const Variable& cached, const Tensor& fresh, const Tensor& start) {
     const Tensor all = update_at(cached.value(), 2, start, fresh);
     cached.assign(all);
     return all;

@@ -112,7 +112,7 @@ class Decoder : public Model, public Cached {
   void begin(const TokenCache& cache, int64_t length) const override;
   Tensor continue_from(const TokenCache& cache, const Tensor& tokens, const Tensor& start,
                        const Tensor& last) const override;
-  bool keeps_samples_apart() const override { return true; }
+  bool separates_samples() const override { return true; }
   std::vector<io::NamedBytes> saved() const override;
 
  protected:

@@ -81,7 +81,7 @@ class Model : public nn::Layer {
   // Returns the model's ability to continue sequences from a cache; null: it has none.
   virtual const Cached* cached() const { return nullptr; }
   // Returns whether the samples of a packed row (TaskShape::packed) do not attend to each other.
-  virtual bool keeps_samples_apart() const { return false; }
+  virtual bool separates_samples() const { return false; }
   // Returns the tensors of the model's file of weights, as views of its memory.
   virtual std::vector<io::NamedBytes> saved() const;
   // Returns the weights whose numbers of output channels config_with() takes; empty if the config

@@ -91,7 +91,7 @@ const OpDef& reshape_def = define({
       if (!strides) return std::nullopt;
       return Placement{input.slot, input.offset, *strides};
     },
-    .keeps_order = true,
+    .preserves_order = true,
     .axes = reshape_axes,
     .test = {.integers = true, .booleans = true},
 });

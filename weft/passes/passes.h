@@ -21,8 +21,8 @@ struct PassOptions {
   bool apart = false;          // leaves cheap functions of a stored library result to their readers
   MachineSpec machine = {};    // what runs the plan; unknown: the host
   bool verify = false;         // after every pass; always in debug builds
-  bool keeps_graph = false;    // BoundPlan::graph; always kept of a step that stores every value
-  std::string fault = {};      // tests of the tests: a bug that a pass then has (PassDef::faults)
+  bool with_graph = false;  // BoundPlan::graph; always with one of a step that stores every value
+  std::string fault = {};   // tests of the tests: a bug that a pass then has (PassDef::faults)
   bool skips(std::string_view pass) const;
   bool fuses() const;  // whether one kernel may compute several values
   // Returns whether `fault` has this name. Throws InternalError for a fault that no row has.
@@ -42,7 +42,7 @@ Graph decompose(const Graph& graph, const PassOptions& options);
 // Folds constants, applies algebra, eliminates common subexpressions and dead nodes.
 Graph simplify(const Graph& graph, const PassOptions& options);
 // Stores weights also in the narrower type in which products read them.
-Graph keep_copies(const Graph& graph, const PassOptions& options);
+Graph narrow_copies(const Graph& graph, const PassOptions& options);
 // Computes once what depends on variables alone that the step does not assign.
 Graph hoist_fixed(const Graph& graph, const PassOptions& options);
 // Marks the variables that the step does not assign, which kernels may keep in a layout of their
@@ -50,9 +50,9 @@ Graph hoist_fixed(const Graph& graph, const PassOptions& options);
 Graph mark_fixed(const Graph& graph, const PassOptions& options);
 // Tiles the widest rows into options.row_tiles parts where that changes no bits (except the last
 // digit of sums of 16-bit products); otherwise returns the same graph.
-Graph tile_rows(const Graph& graph, const PassOptions& options);
+Graph row_tiling(const Graph& graph, const PassOptions& options);
 // Stores activations in a narrower type, on request.
-Graph compress_activations(const Graph& graph, const PassOptions& options);
+Graph compression(const Graph& graph, const PassOptions& options);
 // Fuses, then makes one Launch per kernel, with slots and layouts; one kernel per node unless
 // options.fuses().
 Plan bufferize(const Graph& graph, const PassOptions& options);
@@ -75,7 +75,7 @@ Plan overlap(Plan plan, size_t room, const PassOptions& options);
 // Assigns arena offsets, with reuse and in place.
 Plan assign_memory(Plan plan, const PassOptions& options);
 // Runs join, overlap (in as much room as the limit leaves) and assign_memory.
-Plan place(const Plan& plan, const PassOptions& options);
+Plan place_memory(const Plan& plan, const PassOptions& options);
 // Chooses a plan that fits the memory limit among `plans` of one step and all that follow from them
 // by rematerialization and by fetching values from files. Returns the fastest one that fits,
 // placed; if none fits, or without a limit, the smallest.

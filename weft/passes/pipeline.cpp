@@ -55,15 +55,16 @@ class Runner {
 // Returns the plan of a step's kernels, in the order of the graph.
 Plan kernels_of(const Graph& step, const PassOptions& options, logging::LongWork& planning) {
   Runner run(options, planning);
-  const Graph kept = run.always("compression", compress_activations, step);
-  Plan plan = run.always("bufferize", bufferize, kept);      // fuses if options.fuses()
+  const Graph stored = run.always("compression", compression, step);
+  Plan plan = run.always("bufferize", bufferize, stored);    // fuses if options.fuses()
   plan = run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped
   plan = run.always("rematerialize", rematerialize, std::move(plan));
   return run.always("offload", offload_state, std::move(plan));
 }
 Graph in_parts(int count, const Graph& step, PassOptions options, logging::LongWork& planning) {
   options.step.row_tiles = count;
-  return count < 2 ? step : Runner(options, planning).unless_skipped("row_tiling", tile_rows, step);
+  return count < 2 ? step
+                   : Runner(options, planning).unless_skipped("row_tiling", row_tiling, step);
 }
 
 // Returns whether a library kernel stores values that derive from its other stored results.
@@ -90,7 +91,7 @@ Plan fitting(const Graph& step, PassOptions options, logging::LongWork& planning
   const Graph graph = in_parts(options.step.row_tiles, step, options, planning);
   const bool cut = options.step.row_tiles > 1 && is_cut(graph);
   std::vector<Plan> plans = plans_of(graph, cut);
-  Plan placed = run.always("memory", place, plans.front());
+  Plan placed = run.always("memory", place_memory, plans.front());
   if (options.step.memory > 0 ? fits_memory(placed, options) : !options.may_drop()) return placed;
   if (stores_beside(plans.front())) {
     options.apart = true;
@@ -142,14 +143,14 @@ BoundPlan bound_plan(const Graph& graph, PassOptions options) {
   step = run.always("precision", precision, step);
   step = run.always("decompose", decompose, step);
   step = run.unless_skipped("simplify", simplify, std::move(step));
-  step = run.unless_skipped("copies", keep_copies, std::move(step));
+  step = run.unless_skipped("copies", narrow_copies, std::move(step));
   step = run.unless_skipped("hoist", hoist_fixed, std::move(step));
   step = run.unless_skipped("fixed", mark_fixed, std::move(step));
   Plan plan = fitting(step, options, planning);
   check_memory(plan, options);
   if (debug_level() >= 2) logging::debug(2, "plan:\n{}", to_text(plan));
-  const bool keeps_graph = options.keeps_graph || options.step.store_every_value;
-  Graph planned = keeps_graph ? roots_of(plan) : Graph();
+  const bool with_graph = options.with_graph || options.step.store_every_value;
+  Graph planned = with_graph ? roots_of(plan) : Graph();
   BoundPlan bound = detached(std::move(plan));
   bound.graph = std::move(planned);
   if (debug_build || options.verify) verify(bound.plan);

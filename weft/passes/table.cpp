@@ -57,7 +57,7 @@ const PassDef all_passes[] = {
      .optional = true,
      .faults = {"row-tiling-repeats-rows"}},
     {.name = "compression",
-     .file = "passes/memory/activation_compression.cpp",
+     .file = "passes/memory/compression.cpp",
      .why = "It runs before fuse, which puts the rounding of an activation into the kernel that "
             "computes it, and the widening into kernels that read it.",
      .optional = true,
@@ -106,7 +106,8 @@ const PassDef all_passes[] = {
      .faults = {"schedule-ignores-dependency"}},
     {.name = "fit",
      .file = "passes/memory/fit.cpp",
-     .why = "It runs after schedule and instead of place(), which it calls for the plans that may "
+     .why = "It runs after schedule and instead of place_memory(), which it calls for the plans "
+            "that may "
             "fit, because only offsets say how many bytes a plan takes."},
     {.name = "join",
      .file = "passes/order/join.cpp",

@@ -23,7 +23,7 @@ struct PassDef {
 };
 
 // Returns the passes in the order in which they run. Others run some of them: bufferize runs fuse,
-// fit runs recompute, place() runs join, overlap and memory, and reuse is a part of memory.
+// fit runs recompute, place_memory() runs join, overlap and memory, and reuse is a part of memory.
 std::span<const PassDef> passes();
 
 // Returns the row of a pass, which must exist.

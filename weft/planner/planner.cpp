@@ -12,7 +12,7 @@ PlannedStep planned(const CapturedStep& step, const PlanQuestion& question) {
   PassOptions options{.library = &library("null:" + question.device),
                       .threads = thread_count(),
                       .step = question.options,
-                      .keeps_graph = true};
+                      .with_graph = true};
   options.step.mode = step.mode;
   options.step.held = resident_bytes(step.beside, question.options.offload);
   // The bindings live as long as the plan: narrower copies of weights that one step reads are

@@ -59,16 +59,16 @@ double signal_to_noise(const Numbers& wanted, const Numbers& got) {
 }  // namespace
 
 bool is_quantized(const Layers& layers, const Scheme& scheme, size_t layer) {
-  return !scheme.keeps(layer) && !(scheme.dynamic && layers.layers[layer].is_convolution);
+  return !scheme.excludes(layer) && !(scheme.dynamic && layers.layers[layer].is_convolution);
 }
 
-std::vector<std::string> keep_without_range(const Layers& layers, Scheme& scheme) {
+std::vector<std::string> exclude_without_range(const Layers& layers, Scheme& scheme) {
   std::vector<std::string> names;
-  scheme.kept.resize(layers.layers.size());
+  scheme.excluded.resize(layers.layers.size());
   for (size_t i = 0; i < layers.layers.size(); ++i) {
     const double range = scheme.ranges[layers.layers[i].activation];
     if (!is_quantized(layers, scheme, i) || (range > 0 && std::isfinite(range))) continue;
-    scheme.kept[i] = true;
+    scheme.excluded[i] = true;
     names.push_back(layers.layers[i].name);
   }
   return names;

@@ -18,16 +18,16 @@ struct Scheme {
   bool dynamic = false;
   int64_t weight_bits = 8;          // 7: weights in [-63, 63]
   std::vector<double> ranges = {};  // of each activation
-  std::vector<bool> kept = {};      // layers that stay in float32; empty: none
+  std::vector<bool> excluded = {};  // layers that stay in float32; empty: none
 
-  bool keeps(size_t layer) const { return !kept.empty() && kept[layer]; }
+  bool excludes(size_t layer) const { return !excluded.empty() && excluded[layer]; }
 };
 
 // Returns whether a layer is quantized.
 bool is_quantized(const Layers& layers, const Scheme& scheme, size_t layer);
 // Keeps in float32 the layers whose activation has a range that is 0 or not finite, and returns
 // their names.
-std::vector<std::string> keep_without_range(const Layers& layers, Scheme& scheme);
+std::vector<std::string> exclude_without_range(const Layers& layers, Scheme& scheme);
 
 // An Int8 replaces the operands of a net's layers. An activation becomes fake_quantize(x, scale),
 // in i8 with the scale max|x| / 127, or in u8 with max / 255 if it is never negative. A weight
@@ -58,7 +58,7 @@ class Int8 {
 
 // Returns for each layer the ratio of signal to quantization noise, in dB, of the net's outputs
 // where that layer alone is quantized: 10 log10(1 / mean(sum (y - y')^2 / sum y^2)), the mean over
-// the outputs of floats. Infinite if the outputs stay equal, and for layers that `scheme` keeps.
+// the outputs of floats. Infinite if the outputs stay equal, and for layers that `scheme` excludes.
 std::vector<double> sensitivities(const Net& net, const Layers& layers, const Scheme& scheme,
                                   std::span<const Tensor> inputs, const std::string& device);
 

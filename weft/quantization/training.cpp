@@ -84,7 +84,7 @@ Training::Training(Layers layers, Scheme scheme, const TrainingOptions& options)
 Scheme Training::scheme() const {
   Scheme scheme = scheme_;
   scheme.ranges = ranges_.to_doubles();
-  keep_without_range(layers_, scheme);
+  exclude_without_range(layers_, scheme);
   return scheme;
 }
 

@@ -40,7 +40,8 @@ double seconds_of(const Plan& plan, const MachineSpec& machine, Seconds seconds)
 // layout.
 std::string packed_operand(const Launch& launch) {
   const Placement& at = launch.operands[launch.body.front()->inputs.size() - 1].at;
-  return fmt::format("s{}+{}{} {}", at.slot, at.offset, to_string(at.strides), launch.kept_layout);
+  return fmt::format("s{}+{}{} {}", at.slot, at.offset, to_string(at.strides),
+                     launch.packed_layout);
 }
 }  // namespace
 
@@ -95,8 +96,8 @@ PlanSummary summarize(const Plan& plan, const KernelLibrary& library, const Mach
   std::set<std::string> shared;  // packed weights that launches share
   for (const Launch& launch : plan.launches) {
     summary.bytes += launch.bytes;
-    if (launch.kept_layout.empty() || shared.insert(packed_operand(launch)).second)
-      summary.constant_bytes += launch.kept;
+    if (launch.packed_layout.empty() || shared.insert(packed_operand(launch)).second)
+      summary.constant_bytes += launch.packed_bytes;
     if (launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await) continue;
     ++summary.launches;
     if (launch.rematerialized) ++summary.rematerialized;

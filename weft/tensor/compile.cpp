@@ -70,16 +70,16 @@ class Expressions {
   // Returns the dropped values, for the caller to free.
   std::vector<Tensor> drop(std::span<const Tensor> read) {
     std::vector<Tensor> dropped;
-    size_t kept = 0;
+    size_t remaining = 0;
     for (Node* node : order_) {
       if (!node->expression.defined()) continue;
       const Found& found = found_.at(node);
       if (found.leads && found.needed)
-        ++kept;
+        ++remaining;
       else
         dropped.push_back(std::move(node->expression));
     }
-    if (kept <= longest_chain) return dropped;
+    if (remaining <= longest_chain) return dropped;
     for (const Tensor& value : read)
       if (value->expression.defined()) {
         value->cut = true;

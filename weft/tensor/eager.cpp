@@ -130,20 +130,20 @@ class EagerCache {
   EagerPlans counts() const { return {made_, plans_.size()}; }
 
  private:
-  struct Kept {
+  struct Entry {
     const KernelLibrary* device;
     int threads;
     std::string text;
     std::unique_ptr<Executable> executable;
     size_t staged;  // bytes
   };
-  using Iterator = std::list<Kept>::iterator;
+  using Iterator = std::list<Entry>::iterator;
 
   Iterator find_or_make(const Graph& form, const KernelLibrary& device) {
     const int threads = thread_count();
     std::string text = to_text(form);
-    const auto known = std::ranges::find_if(plans_, [&](const Kept& kept) {
-      return kept.device == &device && kept.threads == threads && kept.text == text;
+    const auto known = std::ranges::find_if(plans_, [&](const Entry& entry) {
+      return entry.device == &device && entry.threads == threads && entry.text == text;
     });
     if (known != plans_.end()) {
       plans_.splice(plans_.begin(), plans_, known);
@@ -167,7 +167,7 @@ class EagerCache {
     }
   }
 
-  std::list<Kept> plans_;
+  std::list<Entry> plans_;
   int64_t made_ = 0;
 };
 

@@ -21,8 +21,8 @@ std::shared_ptr<EagerCache> make_eager_cache();
 std::vector<Tensor> run_eagerly(std::span<const Tensor> values);
 
 struct EagerPlans {
-  int64_t made = 0;  // plans made since the session began, kept or not
-  size_t kept = 0;   // plans in the cache now
+  int64_t made = 0;   // plans made since the session began, cached or not
+  size_t cached = 0;  // plans in the cache now
 };
 EagerPlans eager_plans();  // of the current session
 

@@ -170,7 +170,7 @@ void count_steps(Experiment& experiment) {
 
 // `model` is null for one of a recipe's layers.
 void check_packing(const Recipe& recipe, const Model* model) {
-  if (model == nullptr || !model->keeps_samples_apart())
+  if (model == nullptr || !model->separates_samples())
     recipe.refuse("data.packing",
                   "data.packing needs a model that keeps the samples of a row apart: a published "
                   "decoder, gpt or llama.");
@@ -281,7 +281,7 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   recipe.check();
   const DataEntry& entry = data_entry(recipe);
   const std::string published = published_source(recipe, options);
-  std::vector<io::FolderFile> kept;
+  std::vector<io::FolderFile> files;
   DataOptions data{.with_data = options.with_data,
                    .vocabulary = options.vocabulary,
                    .tokenizer = options.checkpoint,
@@ -290,9 +290,9 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   if (const std::string tokenizer = tokenizer_to_read(recipe, entry, options); !tokenizer.empty()) {
     data.vocabulary = data::Tokenizer::load(tokenizer);
     data.tokenizer = tokenizer;
-    kept = tokenizer_files(tokenizer);
+    files = tokenizer_files(tokenizer);
   } else if (!options.checkpoint.empty() && options.vocabulary) {
-    kept = tokenizer_files(options.checkpoint);  // none where the vocabulary is the text's own
+    files = tokenizer_files(options.checkpoint);  // none where the vocabulary is the text's own
   }
   std::optional<PublishedModel> model;
   std::optional<onnx::Model> net;
@@ -301,15 +301,15 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
     data.labels =
         model->label_options(recipe, options.evaluate_only || !options.checkpoint.empty());
     data.frame = model->frame(data.vocabulary);
-    if (kept.empty() && options.initialize) kept = tokenizer_files(published);
-    std::ranges::move(generation_files(published), std::back_inserter(kept));
+    if (files.empty() && options.initialize) files = tokenizer_files(published);
+    std::ranges::move(generation_files(published), std::back_inserter(files));
   } else if (trains_onnx(recipe)) {
     net = onnx::read(published);
     if (entry.has_labels) read_labels(data, *net);
   }
   TaskData parts = read_data(recipe, entry, model ? &*model : nullptr, data);
   model.reset();
-  std::ranges::move(parts.files, std::back_inserter(kept));
+  std::ranges::move(parts.files, std::back_inserter(files));
   Experiment experiment{.recipe = recipe,
                         .dataset = &entry,
                         .loss = &loss_of(recipe, parts.task),
@@ -324,7 +324,7 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
                         .precision = *find_precision(recipe->train.precision),
                         .global_batch = recipe->train.global_batch_size,
                         .target_units = parts.target_units,
-                        .kept_files = std::move(kept)};
+                        .checkpoint_files = std::move(files)};
   experiment.micro_batch = recipe->train.micro_batch_size.has_value()
                                ? *recipe->train.micro_batch_size
                                : experiment.global_batch;
@@ -350,7 +350,7 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
     logging::warn("{} tells {} classes apart, and these data have {}.", io::printable(published),
                   classes, experiment.shape.classes);
   if (net && (trains || !options.checkpoint.empty()))
-    keep_imported(experiment, published, options.checkpoint);
+    add_imported_files(experiment, published, options.checkpoint);
   return experiment;
 }
 

@@ -61,9 +61,9 @@ struct Experiment {
   int64_t rows = 0;  // samples of a step: micro_batch, or eval_batch where it is only evaluated
   int64_t steps_per_epoch = 0, total_steps = 0;  // updates; 0 where nothing trains
   std::vector<double> target_units = {};         // as in TaskData
-  // `kept_files` are the files that checkpoints keep of the data, of a tokenizer, of a published
-  // model and of an ONNX file, by which they are used where those are not there.
-  std::vector<io::FolderFile> kept_files = {};
+  // `checkpoint_files` are the files that checkpoints keep of the data, of a tokenizer, of a
+  // published model and of an ONNX file, by which they are used where those are not there.
+  std::vector<io::FolderFile> checkpoint_files = {};
   // Returns the type of the labels of `rows` samples.
   Type label_type(int64_t rows) const;
   // Returns the name under which evaluations report the first of `metrics`, the score.
@@ -92,7 +92,7 @@ struct Experiment {
   // Returns the bytes of the samples, of the batches of a training and an evaluation loader, and of
   // the files that checkpoints keep; 0 without data.
   size_t data_bytes() const;
-  uint64_t kept_bytes() const;  // bytes of the files that checkpoints keep
+  uint64_t checkpoint_file_bytes() const;  // bytes of the files that checkpoints keep
   // Return the bytes of parameters and buffers, of the parameters that train, and of the state of
   // an update.
   int64_t model_bytes() const, trained_bytes() const, optimizer_bytes() const;

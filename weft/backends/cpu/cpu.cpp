@@ -109,7 +109,7 @@ class CpuChooser : public KernelChooser {
     if (all.size() < 2) return rule;
     if (!known) {
       known = fastest(node, operands, family, all).kernel;
-      selection_.keep(key, *known);
+      selection_.record(key, *known);
     }
     auto found = std::ranges::find(all, *known, &KernelChoice::kernel);
     return found == all.end() ? rule : *found;
@@ -129,7 +129,7 @@ class CpuCompiler : public KernelCompiler {
     return workspace_bytes(fused, thread_count());
   }
   std::string identity() const override { return cpu_code_identity(); }
-  void keep_code() const override { keep_cpu_code(); }
+  void collect_code() const override { collect_cpu_code(); }
   std::vector<KernelCode> code() const override { return cpu_code(); }
   void add_code(const std::vector<KernelCode>& codes) const override { add_cpu_code(codes); }
   std::unique_ptr<Kernel> compile(const Plan&, const Launch& launch) const override {

@@ -47,7 +47,7 @@ std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Plac
 std::vector<KernelChoice> matmul_alternatives(const Node& node,
                                               std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_matmul(const Launch& launch);
-// A product with kept panels adds a fixed bias, which the step does not assign, as its epilogue.
+// A product with packed panels adds a fixed bias, which the step does not assign, as its epilogue.
 std::optional<KernelChoice> choose_biased_matmul(std::span<const Value> body,
                                                  std::span<const Value> results,
                                                  std::span<const Placement> operands);

@@ -20,7 +20,7 @@ std::optional<std::string> peaks_file() {
   const auto folder = private_cache("peaks");
   if (!folder) return std::nullopt;
   const auto path = fmt::format("{}/{}-{}-threads", *folder, name(isa()), thread_count());
-  return may_keep(path) ? std::optional(path) : std::nullopt;
+  return may_write(path) ? std::optional(path) : std::nullopt;
 }
 
 std::optional<CachedPeaks> cached_peaks() {

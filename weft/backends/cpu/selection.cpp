@@ -40,7 +40,7 @@ double milliseconds(const Node& node, std::span<const Placement> operands, const
   launch.algorithm = choice.algorithm;
   launch.body = {rebuild(node, node.inputs)};
   launch.workspace = choice.workspace;
-  launch.kept = choice.kept;
+  launch.packed_bytes = choice.packed_bytes;
   std::vector<Room> rooms;
   std::vector<void*> places;
   for (size_t i = 0; i < operands.size(); ++i) {

@@ -268,7 +268,7 @@ std::string Graph::key_of(size_t rank, const EngineRules& rules, const std::stri
 
 namespace {
 // Writes a plan to the disk cache: a line with its engine, then cuDNN's serialization.
-ExecutionPlan kept(const std::string& key, ExecutionPlan built) {
+ExecutionPlan cached(const std::string& key, ExecutionPlan built) {
   if (const std::string json = built.json(); !json.empty())
     loop::write_object(key, built.engine() + "\n" + json);
   return built;
@@ -288,7 +288,7 @@ ExecutionPlan Graph::read_or_build(const Descriptor& properties, const EngineRul
       return *known;
     }
   }
-  return kept(key, plans(properties, rules, what, 1, rank).front());
+  return cached(key, plans(properties, rules, what, 1, rank).front());
 }
 
 namespace {
@@ -325,7 +325,7 @@ ExecutionPlan Graph::select(gpu::Device& device, const EngineRules& rules,
       [&] {
         const ExecutionPlan& best = all[fastest(device, all)];
         built_once(best.rank(),
-                   [&] { return kept(key_of(best.rank(), rules, device.machine()), best); });
+                   [&] { return cached(key_of(best.rank(), rules, device.machine()), best); });
         return std::to_string(best.rank());
       },
       "0", [&] { all = plans(properties_of_current_device(), rules, what, most); });

@@ -76,7 +76,7 @@ std::string Nvrtc::compile(const std::string& source, int capability) const {
                 "WEFT_CUDA_PATH selects another folder.",
                 library.library.path(), log.substr(0, log.find_first_of(std::string("\n\0", 2))));
   WEFT_ASSERT(status == 0, "a kernel does not compile for sm_{} (report its source, too: {}): {}",
-              capability, loop::keep_refused(source, "cu"),
+              capability, loop::save_refused(source, "cu"),
               loop::with_source_lines(log.substr(0, log.find('\0')), source));
   library.check(library.cubin_bytes(program.handle, &bytes), "nvrtcGetCUBINSize");
   std::string code(bytes, '\0');

@@ -64,7 +64,7 @@ std::string Device::select(const std::string& signature,
     return measure();
   });
   std::lock_guard lock(mutex_);
-  selection().keep(signature, found);
+  selection().record(signature, found);
   return selected_[signature] = found;
 }
 

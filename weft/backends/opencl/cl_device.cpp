@@ -358,7 +358,7 @@ class ClDevice : public gpu::Device {
     auto handle = static_cast<cl_program>(program.get());
     status = clBuildProgram(handle, 1, &device_, options_.c_str(), nullptr, nullptr);
     WEFT_ASSERT(status == CL_SUCCESS, "a kernel does not compile (report its source, too: {}): {}",
-                loop::keep_refused(source, "cl"),
+                loop::save_refused(source, "cl"),
                 loop::with_source_lines(build_log(handle), source));
     return program;
   }

@@ -14,7 +14,7 @@ constexpr std::string_view names[] = {"baseline", "avx2", "avx512", "avx512_bf16
 
 // Returns whether Linux was built to save AMX tile registers at context switches. The query does
 // not request the permission to use them.
-bool system_keeps_tiles() {
+bool system_saves_tiles() {
   constexpr long get_supported = 0x1021, tile_data = 18;
   uint64_t components = 0;
   return syscall(SYS_arch_prctl, get_supported, &components) == 0 &&
@@ -33,7 +33,7 @@ Isa find_host() {
     return Isa::avx512;
   const bool tiles = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
                      __builtin_cpu_supports("amx-int8");
-  return tiles && system_keeps_tiles() ? Isa::amx : Isa::avx512_bf16;
+  return tiles && system_saves_tiles() ? Isa::amx : Isa::avx512_bf16;
 }
 
 Isa find_isa() {

@@ -99,7 +99,7 @@ std::optional<std::string> read_private(const std::string& path) {
   return content;
 }
 
-bool may_keep(const std::string& path) {
+bool may_write(const std::string& path) {
   struct stat status{};
   return lstat(path.c_str(), &status) != 0 || read_private(path).has_value();
 }

@@ -20,6 +20,6 @@ std::optional<std::string> private_cache(std::string_view name);
 // including links and folders. Never blocks, not even on a pipe.
 std::optional<std::string> read_private(const std::string& path);
 // Returns whether `path` may be written: nothing exists there, or read_private() accepts it.
-bool may_keep(const std::string& path);
+bool may_write(const std::string& path);
 
 }  // namespace weft

@@ -26,7 +26,7 @@ std::shared_ptr<void> map(size_t bytes) {
   // Reserves one huge page more, so that the start can be aligned to it, and unmaps the excess on
   // both sides, because the process's address space may be limited.
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const size_t kept = round_up(bytes, page), reserved = kept + huge_page;
+  const size_t mapped = round_up(bytes, page), reserved = mapped + huge_page;
   void* base = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) refuse(bytes);
@@ -34,10 +34,10 @@ std::shared_ptr<void> map(size_t bytes) {
   auto* aligned =
       reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uintptr_t>(base), huge_page));
   if (aligned > begin) munmap(begin, static_cast<size_t>(aligned - begin));
-  if (std::byte* end = begin + reserved; aligned + kept < end)
-    munmap(aligned + kept, static_cast<size_t>(end - aligned) - kept);
+  if (std::byte* end = begin + reserved; aligned + mapped < end)
+    munmap(aligned + mapped, static_cast<size_t>(end - aligned) - mapped);
   madvise(aligned, bytes, MADV_HUGEPAGE);
-  return {aligned, [kept](void* memory) { munmap(memory, kept); }};
+  return {aligned, [mapped](void* memory) { munmap(memory, mapped); }};
 }
 
 std::shared_ptr<void> from_system(size_t bytes) {

@@ -24,7 +24,7 @@ std::optional<char32_t> next_utf8(std::string_view text, size_t& offset) {
   return code;
 }
 
-std::string escaped(std::string_view text, std::string_view kept) {
+std::string escaped(std::string_view text, std::string_view except) {
   std::string result;
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
@@ -32,7 +32,7 @@ std::string escaped(std::string_view text, std::string_view kept) {
     if (!code) ++at;
     const std::string_view bytes = text.substr(begin, at - begin);
     const bool is_control = code && (*code < 0x20 || (*code >= 0x7f && *code < 0xa0));
-    if (code && (!is_control || kept.find(bytes) != std::string_view::npos))
+    if (code && (!is_control || except.find(bytes) != std::string_view::npos))
       result += bytes;
     else
       for (char c : bytes) result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));

@@ -23,7 +23,7 @@ namespace {
 constexpr double seconds_each = 0.25;                // per peak
 constexpr auto busy_for = std::chrono::minutes(10);  // then the peaks are measured again
 
-cpu::Peaks keep(cpu::Peaks peaks) {
+cpu::Peaks highest(cpu::Peaks peaks) {
   if (const auto earlier = cpu::cached_peaks()) {
     peaks.f32 = std::max(peaks.f32, earlier->peaks.f32);
     peaks.f64 = std::max(peaks.f64, earlier->peaks.f64);
@@ -74,7 +74,7 @@ cpu::Peaks machine_peaks() {
   return found ? found->peaks : cpu::Peaks();
 }
 
-cpu::Peaks measure_machine_peaks() { return keep(cpu::measure_peaks(seconds_each)); }
+cpu::Peaks measure_machine_peaks() { return highest(cpu::measure_peaks(seconds_each)); }
 
 MachineSpec machine_spec(const std::string& device) {
   return machine_spec_by(device, machine_peaks);

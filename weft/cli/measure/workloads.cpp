@@ -159,17 +159,17 @@ class RowWorkload : public Workload {
     for (unsigned i = 0; i < weights; ++i)
       inputs_of_gradient_.push_back(filled("weight", {options.length}, 3 + i));
     items_ = passes * 4.0 * static_cast<double>(element_count(shape));
-    kept_.emplace_back("y", is_loss ? Type{DType::f32, {}} : type, Category::output);
+    outputs_.emplace_back("y", is_loss ? Type{DType::f32, {}} : type, Category::output);
     for (const Variable& input : inputs_of_gradient_)
-      kept_.emplace_back("gradient", input.type(), Category::output);
+      outputs_.emplace_back("gradient", input.type(), Category::output);
     compile(
         [this, operation, is_loss](std::span<const Tensor>) -> std::vector<Tensor> {
           std::span<const Variable> all = inputs_of_gradient_;
           Tensor y = operation(all.front(), all.subspan(1));
           Tensor loss = is_loss ? y : sum(y * upstream_);
           const std::vector<Tensor> gradients = grad(loss, all);
-          kept_[0].assign(y);
-          for (size_t i = 0; i < gradients.size(); ++i) kept_[1 + i].assign(gradients[i]);
+          outputs_[0].assign(y);
+          for (size_t i = 0; i < gradients.size(); ++i) outputs_[1 + i].assign(gradients[i]);
           return {};
         },
         options.compile);
@@ -182,7 +182,7 @@ class RowWorkload : public Workload {
     for (float& element : variable.floats()) element = static_cast<float>(generator()) * 1e-9f - 1;
     return variable;
   }
-  std::vector<Variable> inputs_of_gradient_, kept_;
+  std::vector<Variable> inputs_of_gradient_, outputs_;
   Variable upstream_;
 };
 

@@ -53,7 +53,7 @@ Artifact compiled_text(const CompileOptions& options) {
       load_text_model(options.model, {.flags = options.flags, .dtype = options.dtype});
   const int64_t context =
       options.context > 0 ? options.context : std::min(model.context, usual_context);
-  library(model.device).compiler().keep_code();
+  library(model.device).compiler().collect_code();
   const auto tokens =
       model.sequences({.batch = options.batch, .context = context}, options.activations);
   tokens->begin();
@@ -115,7 +115,7 @@ Artifact compiled_net(const CompileOptions& options, const ModelKind& kind) {
     about["inputs"].push_back(
         {{"name", model.inputs[i].name}, {"type", artifact::to_json(types[i])}});
   if (model.pictures) about["pictures"] = model.pictures->to_yaml();
-  library(model.device).compiler().keep_code();
+  library(model.device).compiler().collect_code();
   Executable& executable = model.executable(types);
   return {.kind = "net",
           .about = io::json_text(about),

@@ -157,7 +157,7 @@ void calibrate(Scheme& scheme, const NetQuantization& arguments, const Material&
       {.method = method_of(arguments),
        .percentile = arguments.percentile > 0 ? arguments.percentile : usual_percentile,
        .device = material.device()});
-  const std::vector<std::string> dead = quantization::keep_without_range(layers, scheme);
+  const std::vector<std::string> dead = quantization::exclude_without_range(layers, scheme);
   if (!dead.empty())
     remark("warning",
            fmt::format("{} of {} layers stay in f32, as their inputs are all zeros, or not finite: "
@@ -192,15 +192,15 @@ void check_quantizes(const NetQuantization& arguments, const Layers& layers, con
 }
 
 // Keeps the layers that cost most.
-void keep_most_sensitive(Scheme& scheme, const Layers& layers, const std::vector<double>& decibels,
-                         int64_t count) {
+void exclude_most_sensitive(Scheme& scheme, const Layers& layers,
+                            const std::vector<double>& decibels, int64_t count) {
   std::vector<size_t> order(layers.layers.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, {}, [&](size_t i) { return decibels[i]; });
-  scheme.kept.resize(order.size());
+  scheme.excluded.resize(order.size());
   for (const size_t i : order)
     if (count > 0 && quantization::is_quantized(layers, scheme, i)) {
-      scheme.kept[i] = true;
+      scheme.excluded[i] = true;
       --count;
     }
 }
@@ -326,8 +326,8 @@ int quantize_net(const NetQuantization& arguments, const RecipeFlags& flags) {
   }
   check_quantizes(arguments, layers, scheme);
   const std::vector<bool> named = quantization::layers_like(layers, arguments.keep, "--keep");
-  scheme.kept.resize(layers.layers.size());
-  for (size_t i = 0; i < named.size(); ++i) scheme.kept[i] = scheme.kept[i] || named[i];
+  scheme.excluded.resize(layers.layers.size());
+  for (size_t i = 0; i < named.size(); ++i) scheme.excluded[i] = scheme.excluded[i] || named[i];
   if (!material.empty() && learned == nullptr && !scheme.dynamic)
     calibrate(scheme, arguments, material, layers);
   check_quantizes(arguments, layers, scheme);
@@ -335,7 +335,7 @@ int quantize_net(const NetQuantization& arguments, const RecipeFlags& flags) {
   if (!material.empty()) {
     measured.decibels = quantization::sensitivities(material.net(), layers, scheme, material.held(),
                                                     material.device());
-    keep_most_sensitive(scheme, layers, measured.decibels, arguments.keep_sensitive);
+    exclude_most_sensitive(scheme, layers, measured.decibels, arguments.keep_sensitive);
     check_quantizes(arguments, layers, scheme);
   } else if (arguments.keep_sensitive > 0) {
     throw Error(ErrorKind::usage,

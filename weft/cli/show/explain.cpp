@@ -132,11 +132,11 @@ class Storage {
         in_slot.push_back(&result);
       }
     }
-    auto keep = [&](const Access& access) {
-      for (const Access* result : holds[slot_of(access)]) kept_.insert(result);
+    auto hold = [&](const Access& access) {
+      for (const Access* result : holds[slot_of(access)]) returned_.insert(result);
     };
-    std::ranges::for_each(plan.outputs, keep);
-    for (const Assign& assign : plan.assigns) keep(assign.value);
+    std::ranges::for_each(plan.outputs, hold);
+    for (const Assign& assign : plan.assigns) hold(assign.value);
   }
 
   std::vector<StorageReason> reasons() const {
@@ -204,7 +204,7 @@ class Storage {
   // Returns the smallest reason over its readers.
   Reason reason(size_t maker, const Access& result) const {
     if (moves(plan_.launches[maker])) return {Shown::transfer};
-    if (kept_.contains(&result)) return {Shown::result};
+    if (returned_.contains(&result)) return {Shown::result};
     std::span<const Reader> readers = readers_of(result);
     if (readers.empty()) return {moved_.contains(&result) ? Shown::transfer : Shown::unread};
     Reason first = reason(maker, readers.front());
@@ -221,7 +221,7 @@ class Storage {
   }
 
   const Plan& plan_;
-  std::unordered_set<const Access*> kept_, moved_;  // results of launches
+  std::unordered_set<const Access*> returned_, moved_;  // results of launches
   std::unordered_map<const Access*, std::vector<Reader>> readers_;
 };
 

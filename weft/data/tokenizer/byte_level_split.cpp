@@ -30,7 +30,7 @@ class ByteLevel : public PreTokenizer {
     if (map_) map_bytes(pieces);
   }
   bool ends_in_bytes() const override { return true; }
-  void keep_bytes() override { map_ = false; }
+  void leave_bytes() override { map_ = false; }
 
  private:
   static void add_prefixes(Pieces& pieces) {

@@ -25,7 +25,7 @@ class Model {
     if (cache.find(word, ids)) return;
     const size_t from = ids.size();
     compute(word, cache, ids);
-    cache.keep(word, ids, from);
+    cache.insert(word, ids, from);
   }
   const TokenTable& tokens() const { return tokens_; }
 

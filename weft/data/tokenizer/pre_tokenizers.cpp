@@ -142,7 +142,7 @@ class PreTokenizerSequence : public PreTokenizer {
     }
   }
   bool ends_in_bytes() const override { return !steps_.empty() && steps_.back()->ends_in_bytes(); }
-  void keep_bytes() override { steps_.back()->keep_bytes(); }
+  void leave_bytes() override { steps_.back()->leave_bytes(); }
 
  private:
   std::vector<std::unique_ptr<PreTokenizer>> steps_;

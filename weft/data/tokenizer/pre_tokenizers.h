@@ -16,7 +16,7 @@ class PreTokenizer {
   virtual bool ends_in_bytes() const { return false; }
   // Makes that pre-tokenizer leave bytes as they are, for a model that maps them
   // (Model::take_bytes).
-  virtual void keep_bytes() {}
+  virtual void leave_bytes() {}
 };
 
 // Return the pre-tokenizer that a file describes.

@@ -10,9 +10,9 @@ namespace weft::data {
 // are one), so a token's text is the text that it adds to the decoded ids before it. A window of a
 // few ids is enough, because decoders look back one token at most.
 std::string StreamDecoder::add(int32_t id) {
-  constexpr size_t most_window = 16, kept_window = 4;
+  constexpr size_t most_window = 16, least_window = 4;
   if (window_.size() >= most_window) {
-    window_.erase(window_.begin(), window_.end() - static_cast<std::ptrdiff_t>(kept_window));
+    window_.erase(window_.begin(), window_.end() - static_cast<std::ptrdiff_t>(least_window));
     decoded_ = tokenizer_.decode(window_, options_);
   }
   window_.push_back(id);

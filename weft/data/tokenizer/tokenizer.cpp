@@ -33,11 +33,11 @@ class CachePool {
   }
   void give_back(std::unique_ptr<WordCache> cache) {
     const std::lock_guard lock(mutex_);
-    if (free_.size() < most_kept) free_.push_back(std::move(cache));
+    if (free_.size() < most_free) free_.push_back(std::move(cache));
   }
 
  private:
-  static constexpr size_t most_kept = 64;
+  static constexpr size_t most_free = 64;
   std::mutex mutex_;
   std::vector<std::unique_ptr<WordCache>> free_;
 };
@@ -66,7 +66,7 @@ struct Tokenizer::Parts {
     if (const auto part = root.find("added_tokens")) added.read(*part, model->tokens());
     added.finish(normalizer.get());
     if (pre_tokenizer != nullptr && pre_tokenizer->ends_in_bytes() && model->take_bytes())
-      pre_tokenizer->keep_bytes();
+      pre_tokenizer->leave_bytes();
   }
 
   // Appends the ids of text without added tokens.

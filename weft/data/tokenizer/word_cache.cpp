@@ -65,7 +65,7 @@ void WordCache::make_room() {
   }
 }
 
-void WordCache::keep(std::string_view word, const std::vector<int32_t>& ids, size_t from) {
+void WordCache::insert(std::string_view word, const std::vector<int32_t>& ids, size_t from) {
   if (ids.size() - from > UINT16_MAX) return;
   make_room();
   const uint64_t hash = hash_of(word);

@@ -13,12 +13,12 @@ namespace weft::data::tokenizer {
 // A WordCache belongs to one thread at a time. It begins anew when it is full (65,536 words).
 class WordCache {
  public:
-  static constexpr size_t longest_word = 128;  // bytes; longer words are not kept
+  static constexpr size_t longest_word = 128;  // bytes; longer words are not cached
 
   // Appends the ids of the word and returns true, or returns false if the word is not here.
   bool find(std::string_view word, std::vector<int32_t>& ids);
   // Keeps ids[from...] for the word of the last find(), which must have returned false.
-  void keep(std::string_view word, const std::vector<int32_t>& ids, size_t from);
+  void insert(std::string_view word, const std::vector<int32_t>& ids, size_t from);
 
  private:
   struct Slot {

@@ -22,7 +22,7 @@ namespace {
 bool is_alias(const weft::Node& node) {
   return node.is("broadcast") || node.op->scalar == ScalarOp::identity;
 }
-bool is_kept(const weft::Node& node, bool recurrent_layers) {
+bool has_row(const weft::Node& node, bool recurrent_layers) {
   const bool is_recurrent = node.is("lstm") || node.is("gru");
   return is_recurrent ? recurrent_layers : find_export_row(node) != nullptr;
 }
@@ -32,7 +32,7 @@ weft::Graph lowered(const weft::Graph& graph) {
   const bool layers = has_recurrent_layers_of_onnx(graph);
   return rewrite_fully(graph, [&](const Value& value) {
     const weft::Node& node = *value.node();
-    if (is_kept(node, layers) || node.op->decompose == nullptr) return Value();
+    if (has_row(node, layers) || node.op->decompose == nullptr) return Value();
     return node.op->decompose(node);
   });
 }

@@ -34,7 +34,7 @@ std::optional<Ends> ends_of(const weft::Model& net);
 // files together are the net with those weights, for weft and for other runtimes: batch
 // normalization uses running statistics that are state. Files that differ only in weights give the
 // same bytes.
-std::string kept_form(const std::string& file, const weft::Model& model,
-                      const std::string& weights);
+std::string checkpoint_form(const std::string& file, const weft::Model& model,
+                            const std::string& weights);
 
 }  // namespace weft::onnx

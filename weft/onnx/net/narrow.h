@@ -29,12 +29,12 @@ std::vector<std::string> results_of(const Model& file);
 // Returns the narrower file. Constants that its nodes compute do not change, so that the net may
 // refuse its inputs.
 Model narrowed(Model file, const Narrowing& narrowing);
-// Narrows the file that a checkpoint keeps (kept_form) in the same way. `net` is the narrower
+// Narrows the file that a checkpoint keeps (checkpoint_form) in the same way. `net` is the narrower
 // model, whose state will be in `weights`.
-std::string narrowed_form(const std::string& kept, const Model& file, const Narrowing& narrowing,
+std::string narrowed_form(const std::string& form, const Model& file, const Narrowing& narrowing,
                           const weft::Model& net, const std::string& weights);
 
-// An Edit is the change of one node; internal to narrow.cpp and keep.cpp.
+// An Edit is the change of one node; internal to narrow.cpp and checkpoint_form.cpp.
 struct Edit {
   int64_t groups = 0;          // of a convolution; 0: no change
   std::vector<int64_t> shape;  // new operand 1, a new initializer; empty: no change

@@ -38,10 +38,10 @@ Tensors shape(const Call& call) {
 Tensors reshape_operator(const Call& call) {
   const Tensor& x = call[0];
   std::vector<int64_t> extents = call.integers(1);
-  const bool keeps_zeros = call.flag("allowzero");
+  const bool allows_zeros = call.flag("allowzero");
   int64_t known = 1, unknown = -1;
   for (size_t i = 0; i < extents.size(); ++i) {
-    if (extents[i] == 0 && !keeps_zeros) {
+    if (extents[i] == 0 && !allows_zeros) {
       if (static_cast<int>(i) >= x.rank())
         call.refuse("extent {} of its shape is that of an axis which its operand lacks", i);
       extents[i] = x.dim(static_cast<int>(i));

@@ -24,8 +24,8 @@ class Placer {
     }
     const Demand need = demand(value);
     if (is_constant(*node)) return place_constant(value, need);
-    if (!whole_ || is_kept(*node) || belongs_to_library(value, need)) {
-      if (is_kept(*node))
+    if (!whole_ || is_compressed(*node) || belongs_to_library(value, need)) {
+      if (is_compressed(*node))
         for (int consumer : need.consumers)
           groups_.refuse(value, consumer, FusionRefusal::compressed);
       groups_.store(value, groups_.add(value));
@@ -205,7 +205,7 @@ class Placer {
     return library_makes(groups_, own, value, uses_, options_);
   }
   // A compressed activation is computed beside its operand, not in its reader.
-  static bool is_kept(const Node& node) { return node.annotations.compressed; }
+  static bool is_compressed(const Node& node) { return node.annotations.compressed; }
   void place_constant(const Value& value, const Demand& need) {
     for (int consumer : need.consumers) groups_.join(value, consumer);
     if (need.memory || need.consumers.empty()) groups_.store(value, groups_.add(value));

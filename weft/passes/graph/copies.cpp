@@ -27,7 +27,7 @@ size_t bytes_with_room(Type type) {
 }  // namespace
 
 // Fault "copies-lag": the update writes the old value of the weight to the copy.
-Graph keep_copies(const Graph& graph, const PassOptions& options) {
+Graph narrow_copies(const Graph& graph, const PassOptions& options) {
   const DType narrow = product_type(options.step.precision);
   if (size_of(narrow) != 2 || options.step.memory > 0 || options.may_drop() ||
       options.step.store_every_value)

@@ -2,9 +2,9 @@
 // what is computed from such variables alone (the gates of a recurrent weight in another order, a
 // folded batch norm) out of the step, and keeps it as state of its own (Derivation), where it takes
 // no more bytes than what it is computed from. mark_fixed() marks the variables, so that kernels of
-// the host may keep them packed for their loops from run to run (KernelChoice::kept), which saves
-// the conversion that a step that updates its weights needs in each run. Both take memory beside
-// the weights, so with a limit of memory they do nothing.
+// the host may keep them packed for their loops from run to run (KernelChoice::packed_bytes), which
+// saves the conversion that a step that updates its weights needs in each run. Both take memory
+// beside the weights, so with a limit of memory they do nothing.
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>

@@ -122,32 +122,32 @@ class Aliasing {
 };
 
 // Makes outputs and assignments that need the old value of an assigned variable use a copy.
-class KeepOldValues {
+class CopyOldValues {
  public:
-  explicit KeepOldValues(Plan plan) : plan_(std::move(plan)) {}
+  explicit CopyOldValues(Plan plan) : plan_(std::move(plan)) {}
 
   Plan run() {
     std::erase_if(plan_.assigns, [](const Assign& a) { return a.value.at.slot == a.state_slot; });
     for (const Assign& assign : plan_.assigns) changes_.insert(assign.state_slot);
-    for (Access& output : plan_.outputs) keep(output);
-    for (Assign& assign : plan_.assigns) keep(assign.value);
+    for (Access& output : plan_.outputs) copy_assigned(output);
+    for (Assign& assign : plan_.assigns) copy_assigned(assign.value);
     return std::move(plan_);
   }
 
  private:
-  void keep(Access& access) {
+  void copy_assigned(Access& access) {
     if (!changes_.contains(access.at.slot)) return;
     Value copy = make_node(op("identity"), {access.value});
     Slot slot{.type = copy.type(),
               .category = Category::output,
               .bytes = copy.type().bytes(),
               .value = copy};
-    Access kept{copy, {static_cast<int>(plan_.slots.size()), 0, row_major_strides(copy.shape())}};
-    Launch launch{.kernel = "copy", .body = {copy}, .operands = {access}, .results = {kept}};
+    Access copied{copy, {static_cast<int>(plan_.slots.size()), 0, row_major_strides(copy.shape())}};
+    Launch launch{.kernel = "copy", .body = {copy}, .operands = {access}, .results = {copied}};
     launch.bytes = 2.0 * static_cast<double>(slot.bytes);
     plan_.slots.push_back(std::move(slot));
     plan_.launches.push_back(std::move(launch));
-    access = kept;
+    access = copied;
   }
 
   Plan plan_;
@@ -157,7 +157,7 @@ class KeepOldValues {
 
 // Fault "alias-ignores-readers": variables are overwritten wherever sizes match, readers or not.
 Plan alias_state(Plan plan, const PassOptions& options) {
-  plan = KeepOldValues(std::move(plan)).run();
+  plan = CopyOldValues(std::move(plan)).run();
   if (options.skips("alias")) return plan;
   return Aliasing(std::move(plan), options.has_fault("alias-ignores-readers")).run();
 }

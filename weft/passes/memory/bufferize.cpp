@@ -239,8 +239,8 @@ class Bufferizer {
     launch.body = group.nodes;
     launch.workspace = choice.workspace;
     launch.most_workspace = choice.most_workspace;
-    launch.kept = choice.kept;
-    launch.kept_layout = choice.kept_layout;
+    launch.packed_bytes = choice.packed_bytes;
+    launch.packed_layout = choice.packed_layout;
     launch.objects = choice.objects;
     const std::vector<Value> inputs = group.inputs();
     for (size_t i = 0; i < operands.size(); ++i)

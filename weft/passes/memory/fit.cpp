@@ -80,7 +80,7 @@ std::optional<Plan> quickest_within(std::span<const Candidate> by_cost,
     if (one.bytes > options.step.memory) continue;
     const Plan plan = one.way->plan(*one.stage);
     Plan sequential = packed(plan, options);
-    if (fits_memory(sequential, options)) return place(plan, options);
+    if (fits_memory(sequential, options)) return place_memory(plan, options);
   }
   return std::nullopt;
 }
@@ -98,7 +98,7 @@ Plan smallest(std::vector<Candidate> all, const PassOptions& options) {
     plan = std::move(next);
     least = std::move(sequential);
   }
-  if (options.step.memory == 0) return place(plan, options);
+  if (options.step.memory == 0) return place_memory(plan, options);
   return least;
 }
 }  // namespace
@@ -112,7 +112,7 @@ bool PassOptions::may_drop() const {
 }
 
 // Joined launches may take 1 % more, as far as the limit allows.
-Plan place(const Plan& plan, const PassOptions& options) {
+Plan place_memory(const Plan& plan, const PassOptions& options) {
   Plan sequential = packed(plan, options);
   const size_t peak = sequential.live_peak_bytes, limit = limit_of_arena(plan, options);
   const size_t room = std::max(peak, std::min(peak + peak / 100, limit));

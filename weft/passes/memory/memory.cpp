@@ -19,7 +19,7 @@ class MemoryPlanner {
   Plan run() {
     add_workspaces();
     if (!options_.skips("reuse")) take_over();
-    keep_granted();
+    drop_refused();
     set_lifetimes();
     drop_unused();
     assign_offsets();
@@ -60,7 +60,7 @@ class MemoryPlanner {
     auto move = [&](Access& access) { access.at.slot = into[index(access.at.slot)]; };
     for_each_access(move);
   }
-  void keep_granted() {
+  void drop_refused() {
     for (Launch& launch : plan_.launches)
       std::erase_if(launch.in_place, [&](auto pair) {
         return launch.results[index(pair.first)].at.slot !=
@@ -96,13 +96,13 @@ class MemoryPlanner {
 
   void drop_unused() {
     std::vector<int> now(plan_.slots.size(), -1);
-    std::vector<Slot> kept;
+    std::vector<Slot> used;
     for (size_t i = 0; i < plan_.slots.size(); ++i) {
       if (plan_.slots[i].first == Liveness::never) continue;
-      now[i] = static_cast<int>(kept.size());
-      kept.push_back(std::move(plan_.slots[i]));
+      now[i] = static_cast<int>(used.size());
+      used.push_back(std::move(plan_.slots[i]));
     }
-    plan_.slots = std::move(kept);
+    plan_.slots = std::move(used);
     for_each_access([&](Access& access) { access.at.slot = now[index(access.at.slot)]; });
     for (Launch& launch : plan_.launches)
       if (launch.workspace_slot >= 0) launch.workspace_slot = now[index(launch.workspace_slot)];

@@ -315,7 +315,7 @@ std::vector<Value> candidates(std::span<const Value> nodes, int64_t fewest) {
 }  // namespace
 
 // Fault "row-tiling-repeats-rows": every tile reads the first rows.
-Graph tile_rows(const Graph& graph, const PassOptions& options) {
+Graph row_tiling(const Graph& graph, const PassOptions& options) {
   if (options.step.row_tiles < 2) return graph;
   const Uses uses(graph);
   Grower grower(uses);

@@ -135,7 +135,7 @@ void check_same_vocabulary(const std::string& folder, const Experiment& experime
 
 // ---- files of the data, of a tokenizer, of a published model, of an ONNX file
 
-std::vector<std::string_view> kept_names() {
+std::vector<std::string_view> extra_names() {
   std::vector<std::string_view> names(published_files.begin(), published_files.end());
   names.insert(names.end(), {net_file, labels_file});
   for (const auto* entries : {&registry::datasets(), &registry::formats()})
@@ -144,8 +144,8 @@ std::vector<std::string_view> kept_names() {
   return names;
 }
 
-void write_kept(CheckpointWriter& to, const Experiment& experiment, const Progress&) {
-  for (const io::FolderFile& file : experiment.kept_files) {
+void write_extra(CheckpointWriter& to, const Experiment& experiment, const Progress&) {
+  for (const io::FolderFile& file : experiment.checkpoint_files) {
     WEFT_CHECK(is_checkpoint_file(file.name),
                "[checkpoint] the data set keeps {}, which its entry does not list in `files`.",
                file.name);
@@ -156,7 +156,7 @@ void write_kept(CheckpointWriter& to, const Experiment& experiment, const Progre
 // Refuses a tokenizer other than the checkpoint's: the model would read other ids.
 void check_same_tokenizer(const std::string& folder, const Experiment& experiment) {
   const Manifest manifest = read_manifest(folder);
-  for (const io::FolderFile& file : experiment.kept_files) {
+  for (const io::FolderFile& file : experiment.checkpoint_files) {
     if (!determines_ids(file.name)) continue;
     const ListedFile* const saved = manifest.find(file.name);
     if (saved == nullptr || saved->checksum != to_hex(hash_text(file.contents)))
@@ -267,7 +267,7 @@ const std::vector<CheckpointPart>& checkpoint_parts() {
       {.files = {"vocabulary.json"},
        .write = write_vocabulary,
        .check_model = check_same_vocabulary},
-      {.files = kept_names(), .write = write_kept, .check_model = check_same_tokenizer},
+      {.files = extra_names(), .write = write_extra, .check_model = check_same_tokenizer},
       {.files = {weights_file, models::adapter_weights_file},
        .required = true,
        .write = write_weights,

@@ -8,20 +8,20 @@
 
 #include "weft/base/error.h"
 #include "weft/train/datasets/datasets.h"
-#include "weft/train/datasets/kept_images.h"
+#include "weft/train/datasets/image_description.h"
 #include "weft/train/task/transforms.h"
 
 namespace weft::train {
 namespace {
 
 TaskData read_image_folder(const Recipe& recipe, const DataOptions& options) {
-  std::optional<KeptImages> kept = kept_images(options.checkpoint);
-  if (kept && !options.with_data) return task_of(*kept);
+  std::optional<ImageDescription> description = image_description(options.checkpoint);
+  if (description && !options.with_data) return task_of(*description);
   const auto channels = static_cast<int>(recipe.integer("data.channels"));
   if (channels == 2) recipe.refuse("data.channels", "data.channels must be 1 (gray) or 3. Got 2.");
   const auto folder_of = [&](std::string_view key) {
     std::optional<std::vector<std::string>> known;
-    if (kept) known = kept->classes;
+    if (description) known = description->classes;
     return std::make_shared<const pictures::ImageFolder>(
         pictures::read_image_folder(find_data(recipe.text(key)), known));
   };
@@ -43,12 +43,13 @@ TaskData read_image_folder(const Recipe& recipe, const DataOptions& options) {
                   fmt::format("data.transforms give training images {}, those for evaluation {}. "
                               "Hint: end with center_crop.",
                               to_string(for_training.shape()), to_string(for_evaluation.shape())));
-  if (!kept) kept = KeptImages{folder->classes, for_training.shape()};
-  if (kept->image != for_training.shape())
-    recipe.refuse(keys::data::transforms, fmt::format("data.transforms give images {}. {} has {}.",
-                                                      to_string(for_training.shape()),
-                                                      options.checkpoint, to_string(kept->image)));
-  TaskData parts = task_of(*kept);
+  if (!description) description = ImageDescription{folder->classes, for_training.shape()};
+  if (description->image != for_training.shape())
+    recipe.refuse(
+        keys::data::transforms,
+        fmt::format("data.transforms give images {}. {} has {}.", to_string(for_training.shape()),
+                    options.checkpoint, to_string(description->image)));
+  TaskData parts = task_of(*description);
   const auto all_of = [](const pictures::ImageFolder& all) {
     std::vector<int64_t> indices(all.pictures.size());
     std::iota(indices.begin(), indices.end(), 0);
@@ -78,7 +79,7 @@ DataEntry image_folder_format() {
                     keys::data::transforms, keys::data::mean, keys::data::std},
           .keys = {{"data.channels", KeyType::integer, "3", "", 1, 3,
                     "image_folder: 3 for colours (RGB), 1 for gray"}},
-          .files = {kept_images_file}};
+          .files = {image_description_file}};
 }
 
 }  // namespace weft::train

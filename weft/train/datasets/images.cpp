@@ -12,7 +12,7 @@
 #include "weft/base/error.h"
 #include "weft/base/host/env.h"
 #include "weft/train/datasets/datasets.h"
-#include "weft/train/datasets/kept_images.h"
+#include "weft/train/datasets/image_description.h"
 #include "weft/train/task/transforms.h"
 
 namespace weft::train {
@@ -24,7 +24,8 @@ using Load = std::function<data::ImageDataset(std::string_view split, int64_t cl
 TaskData read_image_files(const Recipe& recipe, const DataOptions& options, const Load& load,
                           const std::vector<std::string>& names = {}) {
   if (!options.with_data)
-    if (const auto kept = kept_images(options.checkpoint)) return task_of(*kept);
+    if (const auto description = image_description(options.checkpoint))
+      return task_of(*description);
   data::ImageDataset train = load("train", 0), test = load("test", train.classes());
   const auto prepare = [&](data::ImageDataset& images, bool training) {
     const Preparation how = preparation_of(recipe, images.image_shape()[0], training);
@@ -42,10 +43,10 @@ TaskData read_image_files(const Recipe& recipe, const DataOptions& options, cons
                   fmt::format("data.transforms give training images {}, those for evaluation {}. "
                               "Hint: end with center_crop.",
                               to_string(shape), to_string(validation->input_type().shape)));
-  KeptImages kept{.classes = names, .image = shape};
+  ImageDescription description{.classes = names, .image = shape};
   for (int64_t label = std::ssize(names); label < train.classes(); ++label)
-    kept.classes.push_back(std::to_string(label));
-  TaskData parts = task_of(kept);
+    description.classes.push_back(std::to_string(label));
+  TaskData parts = task_of(description);
   parts.train = training;
   parts.validation = validation;
   return parts;
@@ -64,7 +65,7 @@ DataEntry image_format(const std::string& name, const std::string& doc) {
           .doc = doc,
           .read = read,
           .reads = {std::begin(image_keys), std::end(image_keys)},
-          .files = {kept_images_file}};
+          .files = {image_description_file}};
 }
 
 std::string where(std::string_view folder) {
@@ -93,7 +94,7 @@ std::vector<DataEntry> known_image_datasets() {
                    .read = read,
                    .reads = {std::begin(image_keys), std::end(image_keys)},
                    .where = [folder = known.folder] { return where(folder); },
-                   .files = {kept_images_file}});
+                   .files = {image_description_file}});
   }
   return all;
 }

@@ -24,35 +24,35 @@ using Indices = std::vector<int64_t>;  // of channels that stay
 
 // Returns the channels with an element other than zero in the weight, or in a parameter that is
 // pruned with it; channel 0 if there are no such channels.
-Indices kept_channels(const ChannelGroup& group) {
-  std::vector<bool> is_kept(static_cast<size_t>(group.channels()));
+Indices remaining_channels(const ChannelGroup& group) {
+  std::vector<bool> remains(static_cast<size_t>(group.channels()));
   const auto look_at = [&](const ChannelSlices& part) {
     const Tensor first = transpose(abs(part.variable.value()), part.axis, 0);
     const std::vector<double> magnitudes =
         max(reshape(first, {first.dim(0), -1}), {.axes = {1}}).to_doubles();
-    for (size_t i = 0; i < is_kept.size(); ++i)
+    for (size_t i = 0; i < remains.size(); ++i)
       for (int64_t j = 0; j < part.each; ++j) {
         const int64_t at = part.offset + static_cast<int64_t>(i) * part.each + j;
-        if (magnitudes[static_cast<size_t>(at)] > 0) is_kept[i] = true;
+        if (magnitudes[static_cast<size_t>(at)] > 0) remains[i] = true;
       }
   };
   look_at(group.weight);
   for (const ChannelSlices& part : group.follows)
     if (is_pruned_with(part)) look_at(part);
-  Indices kept;
-  for (size_t i = 0; i < is_kept.size(); ++i)
-    if (is_kept[i]) kept.push_back(static_cast<int64_t>(i));
-  if (kept.empty()) kept.push_back(0);
-  return kept;
+  Indices remaining;
+  for (size_t i = 0; i < remains.size(); ++i)
+    if (remains[i]) remaining.push_back(static_cast<int64_t>(i));
+  if (remaining.empty()) remaining.push_back(0);
+  return remaining;
 }
 
 // Cuts collects the elements to remove from each axis of the variables.
 class Cuts {
  public:
-  void add(const ChannelGroup& group, const Indices& kept) {
-    add(group.weight, group.channels(), kept);
+  void add(const ChannelGroup& group, const Indices& remaining) {
+    add(group.weight, group.channels(), remaining);
     for (const auto* parts : {&group.follows, &group.readers})
-      for (const ChannelSlices& part : *parts) add(part, group.channels(), kept);
+      for (const ChannelSlices& part : *parts) add(part, group.channels(), remaining);
   }
   bool changes(const Variable& variable) const { return stays_.contains(variable.state().get()); }
   // Returns the elements of a variable that stay.
@@ -71,11 +71,11 @@ class Cuts {
   }
 
  private:
-  void add(const ChannelSlices& part, int64_t channels, const Indices& kept) {
+  void add(const ChannelSlices& part, int64_t channels, const Indices& remaining) {
     std::vector<bool>& stays = stays_[part.variable.state().get()][part.axis];
     stays.resize(static_cast<size_t>(part.variable.dim(part.axis)), true);
     std::vector<bool> channel_stays(static_cast<size_t>(channels));
-    for (const int64_t channel : kept) channel_stays[static_cast<size_t>(channel)] = true;
+    for (const int64_t channel : remaining) channel_stays[static_cast<size_t>(channel)] = true;
     for (int64_t i = 0; i < channels * part.each; ++i)
       if (!channel_stays[static_cast<size_t>(i / part.each)])
         stays[static_cast<size_t>(part.offset + i)] = false;
@@ -173,7 +173,7 @@ void replace_net(Experiment& experiment, const TracedModel& traced, const Cuts& 
     initializers[each.name] = in_memory(cuts.taken(each.variable));
   std::string none;
   std::string* file = &none;
-  for (io::FolderFile& each : experiment.kept_files)
+  for (io::FolderFile& each : experiment.checkpoint_files)
     if (each.name == net_file) file = &each.contents;
   experiment.model = narrowed_net(experiment, traced, channels, std::move(initializers), file);
 }
@@ -209,7 +209,7 @@ void replace_model(Experiment& experiment, const TracedModel& traced, const Cuts
 // Finds the layers of the narrower net, which are named as before, and gives their activations the
 // ranges that the whole net learned: a range is one number for all channels, and zeros do not
 // change it. All else of quantization follows from the weights.
-void keep_ranges(Experiment& experiment) {
+void copy_ranges(Experiment& experiment) {
   const quantization::Training* const whole = quantization_of(experiment);
   if (whole == nullptr) return;
   const std::vector<double> learned = whole->ranges().to_doubles();
@@ -249,9 +249,9 @@ void check_narrows(const Experiment& experiment, const TracedModel& traced,
   for (size_t i = 0; i < groups.size(); ++i) {
     const ChannelGroup& group = traced.channels.groups()[i];
     counts.push_back(group.channels() - (groups[i] ? 1 : 0));
-    Indices kept;
-    for (int64_t channel = 0; channel < counts.back(); ++channel) kept.push_back(channel);
-    if (groups[i]) cuts.add(group, kept);
+    Indices remaining;
+    for (int64_t channel = 0; channel < counts.back(); ++channel) remaining.push_back(channel);
+    if (groups[i]) cuts.add(group, remaining);
   }
   std::map<std::string, Tensor> initializers;
   for (const nn::NamedVariable& each : experiment.model->state())
@@ -265,10 +265,10 @@ void remove_pruned_channels(Experiment& experiment) {
   std::vector<int64_t> counts;
   int64_t removed = 0;
   for (const ChannelGroup& group : model.channels.groups()) {
-    const Indices kept = kept_channels(group);
-    counts.push_back(std::ssize(kept));
+    const Indices remaining = remaining_channels(group);
+    counts.push_back(std::ssize(remaining));
     removed += group.channels() - counts.back();
-    if (counts.back() < group.channels()) cuts.add(group, kept);
+    if (counts.back() < group.channels()) cuts.add(group, remaining);
   }
   if (removed == 0)
     throw Error(ErrorKind::usage, "{} Hint: pruning.pattern: channels.",
@@ -279,7 +279,7 @@ void remove_pruned_channels(Experiment& experiment) {
   for (const RecipeKey& key : recipe_keys())
     if (key.path.starts_with("pruning."))
       experiment.recipe.set(key.path, std::string(key.initial), "pruning");
-  keep_ranges(experiment);
+  copy_ranges(experiment);
 }
 
 }  // namespace weft::train

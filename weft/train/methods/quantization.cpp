@@ -77,8 +77,8 @@ std::unique_ptr<quantization::Training> make_quantization(const Experiment& expe
                               "float32.",
                               scheme.dynamic ? "linear layers" : "convolutions or linear layers"));
   try {
-    scheme.kept = quantization::layers_like(layers, recipe->quantization.exclude,
-                                            keys::quantization::exclude);
+    scheme.excluded = quantization::layers_like(layers, recipe->quantization.exclude,
+                                                keys::quantization::exclude);
   } catch (const Error& error) {
     recipe.refuse(keys::quantization::exclude, error.what());
   }

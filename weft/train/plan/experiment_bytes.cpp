@@ -103,14 +103,14 @@ Offload offload_of(const Recipe& recipe) {
   return {.categories = recipe->train.offload, .folder = recipe->train.offload_folder};
 }
 
-uint64_t Experiment::kept_bytes() const {
+uint64_t Experiment::checkpoint_file_bytes() const {
   uint64_t bytes = 0;
-  for (const io::FolderFile& file : kept_files) bytes += file.contents.size();
+  for (const io::FolderFile& file : checkpoint_files) bytes += file.contents.size();
   return bytes;
 }
 
 size_t Experiment::data_bytes() const {
-  size_t bytes = kept_bytes();
+  size_t bytes = checkpoint_file_bytes();
   if (train != nullptr)
     bytes +=
         train->bytes() + data::loader_bytes(*train, {.batch_size = global_batch, .shuffle = true});

@@ -211,7 +211,7 @@ void RunFolder::lock() {
 
 RunFolder::~RunFolder() {
   std::error_code error;
-  const bool removes = made_ && !kept_;
+  const bool removes = made_ && !committed_;
   if (removes) fs::remove_all(path_, error);
   if (replaced_.empty()) return;
   if (removes)
@@ -280,8 +280,8 @@ void RunFolder::write(const Recipe& recipe, const std::string& plan_json) {
   io::write_own_file((fs::path(path_) / "plan.json").string(), plan_json);
 }
 
-void RunFolder::keep() { kept_ = true; }
-void RunFolder::discard() { kept_ = false; }
+void RunFolder::commit() { committed_ = true; }
+void RunFolder::discard() { committed_ = false; }
 
 void RunFolder::drop_replaced() {
   std::error_code error;
@@ -295,7 +295,7 @@ void RunFolder::go_back_to(int64_t step) const {
   fs::remove(fs::path(path_) / "blackbox.json", none);
   if (!io::exists(log_path(), ErrorKind::failed)) return;
   std::istringstream lines(io::read_file(log_path(), log_limit, ErrorKind::failed));
-  std::string kept;
+  std::string rest;
   for (std::string line; std::getline(lines, line);) {
     auto entry = io::parse_json_or_discard(line);
     if (!entry.is_object()) continue;  // cut off by a kill
@@ -306,9 +306,9 @@ void RunFolder::go_back_to(int64_t step) const {
     const bool is_repeated = entry.contains("pruned_step") && entry["pruned_step"] == step;
     if (!is_later("step") && !is_later("epoch_step") && !is_later("eval_step") &&
         !is_later("last_step") && !is_later("pruned_step") && !is_repeated)
-      kept += line + "\n";
+      rest += line + "\n";
   }
-  io::write_own_file(log_path(), kept);
+  io::write_own_file(log_path(), rest);
 }
 
 }  // namespace weft::train

@@ -38,11 +38,11 @@ class RunFolder {
   // empty.
   std::string isa() const;
   // Creates the folder, empty unless it is resumed, and writes recipe and plan. Throws Error(usage)
-  // if another process trains in it. Until keep(), the destructor removes a created folder and
+  // if another process trains in it. Until commit(), the destructor removes a created folder and
   // restores the run that it replaced: a failed start neither takes a name nor loses anything.
   void begin(const Recipe& recipe, const std::string& plan_json);
-  void keep();
-  // Undoes keep(), for a run that is refused before it has saved anything.
+  void commit();
+  // Undoes commit(), for a run that is refused before it has saved anything.
   void discard();
   // Removes the run that this one replaced; without this call it stays under another name, which a
   // warning gives.
@@ -67,7 +67,7 @@ class RunFolder {
   std::string path_;
   bool resume_;
   bool made_ = false;                     // created by begin()
-  bool kept_ = false;                     // by keep()
+  bool committed_ = false;                // by commit()
   std::string replaced_;                  // temporary path of the run that had the name
   std::shared_ptr<void> lock_;            // on the folder; released with the process
   std::pair<uint64_t, uint64_t> locked_;  // the locked folder

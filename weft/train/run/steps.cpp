@@ -71,8 +71,8 @@ Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
       loss_sum_("accumulated.loss", scalar_of(loss_type_), Category::gradient),
       count_("accumulated.rows", scalar_of(DType::i64), Category::gradient),
       first_non_finite_("first_non_finite", scalar_of(DType::i64), Category::buffer_state),
-      noted_steps_("norms.step", {DType::i64, {kept_norms}}, Category::buffer_state),
-      norms_("norms", {loss_type_, {kept_norms, 2}}, Category::buffer_state),
+      noted_steps_("norms.step", {DType::i64, {noted_norms}}, Category::buffer_state),
+      norms_("norms", {loss_type_, {noted_norms, 2}}, Category::buffer_state),
       pass_(
           [this](std::span<const Tensor> in) {
             return accumulator_ == nullptr ? train_step(in[0], in[1])
@@ -242,10 +242,10 @@ std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradie
 
 void Steps::note(const Tensor& step, const Tensor& loss, const Tensor& norm) const {
   Tensor row = stack({cast(loss, loss_type_), cast(norm, loss_type_)}, 0);
-  Tensor here = iota({kept_norms}, 0) == remainder(step, kept_norms);
+  Tensor here = iota({noted_norms}, 0) == remainder(step, noted_norms);
   Tensor written = logical_and(here, first_non_finite_.value() == 0);
   noted_steps_.assign(select(written, step, noted_steps_.value()));
-  norms_.assign(select(reshape(written, {kept_norms, 1}), row, norms_.value()));
+  norms_.assign(select(reshape(written, {noted_norms, 1}), row, norms_.value()));
 }
 
 std::vector<Tensor> Steps::train_step(const Tensor& inputs, const Tensor& labels) {
@@ -321,11 +321,11 @@ std::vector<MethodEvent> Steps::before_update(int64_t done) {
 void Steps::pass(const Tensor& inputs, const Tensor& labels) {
   loss_ = grad_norm_ = {};  // results still held when the next step runs would be copied
   std::span<const Tensor> results = pass_.run(std::array{inputs, labels});
-  if (accumulator_ == nullptr) keep(results);
+  if (accumulator_ == nullptr) note(results);
 }
 
 void Steps::update() {
-  if (accumulator_ != nullptr) keep(update_.run({}));
+  if (accumulator_ != nullptr) note(update_.run({}));
 }
 
 void Steps::run(const Tensor& inputs, const Tensor& labels) {
@@ -348,7 +348,7 @@ std::vector<std::pair<Executable*, std::vector<Tensor>>> Steps::runs(const Tenso
   return all;
 }
 
-void Steps::keep(std::span<const Tensor> results) {
+void Steps::note(std::span<const Tensor> results) {
   loss_ = results[0];
   grad_norm_ = results[1];
 }

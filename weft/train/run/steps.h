@@ -22,7 +22,7 @@ struct StepNorms {
   int64_t step = 0;
   double loss = 0, grad_norm = 0;
 };
-inline constexpr int64_t kept_norms = 50;  // updates
+inline constexpr int64_t noted_norms = 50;  // updates
 
 // Returns the options that the recipe chooses. `device` is as in StepOptions; "null" plans and runs
 // nothing. `recipe` may differ from the experiment's recipe in these options alone.
@@ -111,7 +111,7 @@ class Steps {
   std::vector<Tensor> eval_step(const Tensor& inputs, const Tensor& labels) const;
   // Applies the update by these gradients; returns {loss, norm}.
   std::vector<Tensor> finish(const Tensor& loss, std::vector<Tensor> gradients);
-  void keep(std::span<const Tensor> results);
+  void note(std::span<const Tensor> results);
   // Writes row [step, loss, norm] of `norms_` until the first non-finite value.
   void note(const Tensor& step, const Tensor& loss, const Tensor& norm) const;
   const Experiment& experiment_;
@@ -120,8 +120,8 @@ class Steps {
   DType loss_type_;            // type of sums of losses: float64 where parameters are
   Variable loss_sum_, count_;  // sums over the passes so far
   Variable first_non_finite_;
-  // These are rings of the last updates: their numbers, [kept_norms] (0: none yet), and
-  // [kept_norms, 2], the loss and the norm of each.
+  // These are rings of the last updates: their numbers, [noted_norms] (0: none yet), and
+  // [noted_norms, 2], the loss and the norm of each.
   Variable noted_steps_, norms_;
   CompiledStep pass_, update_;
   std::vector<OwnStep> own_;

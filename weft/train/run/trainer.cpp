@@ -195,12 +195,12 @@ class Trainer {
   void check_room() const {
     constexpr uint64_t beside = 64 << 10;  // recipe, loader, manifest, and file headers
     const auto each =
-        beside + experiment_.kept_bytes() +
+        beside + experiment_.checkpoint_file_bytes() +
         static_cast<uint64_t>(experiment_.model_bytes() + experiment_.optimizer_bytes());
     const int64_t saves = experiment_.total_steps / recipe()->checkpoint.every + 1;
-    const int64_t kept = recipe()->checkpoint.keep_last + (best_by_.empty() ? 1 : 2);
+    const int64_t lasting = recipe()->checkpoint.keep_last + (best_by_.empty() ? 1 : 2);
     const int64_t there = options_.resume ? std::ssize(list_checkpoints(folder_.path())) : 0;
-    const auto more = static_cast<uint64_t>(std::max<int64_t>(std::min(saves, kept) - there, 1));
+    const auto more = static_cast<uint64_t>(std::max<int64_t>(std::min(saves, lasting) - there, 1));
     const std::optional<uint64_t> room = disk_room(folder_.path());
     if (!room || more * each <= *room) return;
     auto text = [](uint64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
@@ -216,7 +216,7 @@ class Trainer {
     double before = now();
     if (!loader_.next(batch_)) loader_.next(batch_);  // next epoch
     steps_.run(batch_.inputs, batch_.labels);
-    folder_.keep();
+    folder_.commit();
     ++progress_.step;
     const bool last = progress_.step == experiment_.total_steps;
     const bool due = last || progress_.step % recipe()->log.every == 0;
@@ -410,7 +410,7 @@ class Trainer {
 
   void stop() {
     save_at_last();
-    folder_.keep();
+    folder_.commit();
     reporter_->text(fmt::format("stopped at step {} by a signal; saved {}. --resume continues.\n",
                                 progress_.step, result_.checkpoint));
     result_.exit_code = exit_saved;

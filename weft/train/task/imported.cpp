@@ -32,8 +32,8 @@ std::string to_json(const data::Labels& labels) {
   return io::json_text(json, 1) + "\n";
 }
 
-// Returns the labels that a checkpoint keeps; nullopt where it has none.
-std::optional<data::Labels> kept_labels(const std::string& checkpoint) {
+// Returns the labels that a checkpoint has; nullopt where it has none.
+std::optional<data::Labels> labels_of(const std::string& checkpoint) {
   if (checkpoint.empty()) return std::nullopt;
   const std::string path = (fs::path(checkpoint) / labels_file).string();
   if (!io::exists(path, ErrorKind::checkpoint)) return std::nullopt;
@@ -57,8 +57,8 @@ bool trains_onnx(const Recipe& recipe) {
 
 std::string onnx_file_of(const Recipe& recipe, const std::string& checkpoint) {
   if (!checkpoint.empty()) {
-    std::string kept = (fs::path(checkpoint) / net_file).string();
-    if (io::exists(kept, ErrorKind::checkpoint)) return kept;
+    std::string saved = (fs::path(checkpoint) / net_file).string();
+    if (io::exists(saved, ErrorKind::checkpoint)) return saved;
   }
   return *recipe->model.pretrained;
 }
@@ -66,9 +66,9 @@ std::string onnx_file_of(const Recipe& recipe, const std::string& checkpoint) {
 void read_labels(DataOptions& data, const onnx::Model& net) {
   const data::Tokenizer* const tokenizer = data.vocabulary ? data.vocabulary->tokenizer() : nullptr;
   if (tokenizer == nullptr) return;
-  std::optional<data::Labels> kept = kept_labels(data.checkpoint);
-  if (!kept && !onnx::has_labels(net, tokenizer->size())) return;
-  data.labels = data::LabelOptions{.known = std::move(kept)};
+  std::optional<data::Labels> known = labels_of(data.checkpoint);
+  if (!known && !onnx::has_labels(net, tokenizer->size())) return;
+  data.labels = data::LabelOptions{.known = std::move(known)};
   data.labels->only_known = data.labels->known.has_value();
   const int64_t padding =
       data::special_token_id(*tokenizer, data.tokenizer, "pad_token", {"[PAD]", "<pad>"},
@@ -146,18 +146,19 @@ int64_t check_net(const Experiment& experiment, const std::string& file) {
   return classes;
 }
 
-void keep_imported(Experiment& experiment, const std::string& file, const std::string& checkpoint) {
+void add_imported_files(Experiment& experiment, const std::string& file,
+                        const std::string& checkpoint) {
   const std::string& given = *experiment.recipe->model.pretrained;
   const auto form = [&](const std::string& path) {
-    return onnx::kept_form(path, *experiment.model, "model.safetensors");
+    return onnx::checkpoint_form(path, *experiment.model, "model.safetensors");
   };
-  std::string kept = form(file);
-  if (file != given && io::exists(given, ErrorKind::usage) && form(given) != kept)
+  std::string saved = form(file);
+  if (file != given && io::exists(given, ErrorKind::usage) && form(given) != saved)
     logging::warn("{} is not the net that {} was trained from, which keeps its own.",
                   io::printable(given), checkpoint);
-  experiment.kept_files.push_back({std::string(net_file), std::move(kept)});
+  experiment.checkpoint_files.push_back({std::string(net_file), std::move(saved)});
   if (experiment.labels)
-    experiment.kept_files.push_back({std::string(labels_file), to_json(*experiment.labels)});
+    experiment.checkpoint_files.push_back({std::string(labels_file), to_json(*experiment.labels)});
 }
 
 }  // namespace weft::train

@@ -38,6 +38,7 @@ int64_t check_net(const Experiment& experiment, const std::string& file);
 // Adds to an experiment the files that its checkpoints keep: the graph of the net in `file`, and
 // the labels of texts. Warns if the recipe's file is by now another net than `file`, which is in
 // `checkpoint` then.
-void keep_imported(Experiment& experiment, const std::string& file, const std::string& checkpoint);
+void add_imported_files(Experiment& experiment, const std::string& file,
+                        const std::string& checkpoint);
 
 }  // namespace weft::train

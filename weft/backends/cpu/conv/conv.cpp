@@ -76,7 +76,7 @@ onednn::Problem problem_of(const Node& node, const Convolution& conv) {
   problem.a.dtype = node.inputs[0].dtype();
   problem.b.dtype = node.inputs[1].dtype();
   problem.result.dtype = node.type.dtype;
-  problem.keeps_b = has_fixed_weight(node);
+  problem.packs_b = has_fixed_weight(node);
   return problem;
 }
 
@@ -140,9 +140,10 @@ class LibraryConv : public Kernel {
         result_(bind_result(launch)) {
     WEFT_ASSERT(primitive_.workspace() <= launch.workspace, "{} plans {} bytes but needs {}",
                 launch.kernel, launch.workspace, primitive_.workspace());
-    WEFT_ASSERT(primitive_.kept() == launch.kept, "{} plans to keep {} bytes but needs {}",
-                launch.kernel, launch.kept, primitive_.kept());
-    if (launch.kept > 0) weight_.emplace(inputs_[1], launch.kept);
+    WEFT_ASSERT(primitive_.packed_bytes() == launch.packed_bytes,
+                "{} plans {} packed bytes but needs {}", launch.kernel, launch.packed_bytes,
+                primitive_.packed_bytes());
+    if (launch.packed_bytes > 0) weight_.emplace(inputs_[1], launch.packed_bytes);
   }
   void bind_variables(std::span<const std::shared_ptr<VariableState>> operands) override {
     if (weight_) weight_->bind(operands);
@@ -167,9 +168,9 @@ class OwnConv : public Kernel {
                      void* workspace, int threads);
     void (*pack)(const Convolution& conv, const void* weight, void* packed);
   };
-  // `needed` and `kept` are the bytes of workspace and of the packed weight.
+  // `needed` and `packed_bytes` are the bytes of workspace and of the packed weight.
   OwnConv(const Convolution& conv, const Launch& launch, Algorithm algorithm, size_t needed,
-          size_t kept)
+          size_t packed_bytes)
       : conv_(conv),
         inputs_(bind_inputs(launch)),
         result_(bind_result(launch)),
@@ -177,9 +178,9 @@ class OwnConv : public Kernel {
         threads_(thread_count()) {
     WEFT_ASSERT(needed <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
                 launch.workspace, needed);
-    WEFT_ASSERT(kept == launch.kept, "{} plans to keep {} bytes but needs {}", launch.kernel,
-                launch.kept, kept);
-    if (launch.kept > 0) weight_.emplace(inputs_[1], launch.kept);
+    WEFT_ASSERT(packed_bytes == launch.packed_bytes, "{} plans {} packed bytes but needs {}",
+                launch.kernel, launch.packed_bytes, packed_bytes);
+    if (launch.packed_bytes > 0) weight_.emplace(inputs_[1], launch.packed_bytes);
   }
   void bind_variables(std::span<const std::shared_ptr<VariableState>> operands) override {
     if (weight_) weight_->bind(operands);
@@ -212,7 +213,7 @@ std::optional<KernelChoice> library_choice(const Node& node, const Convolution& 
   if (!primitive) return std::nullopt;
   return laid_out(node, {.kernel = "dnnl:" + std::string(node.op->name),
                          .workspace = primitive->workspace(),
-                         .kept = primitive->kept(),
+                         .packed_bytes = primitive->packed_bytes(),
                          .objects = primitive->objects()});
 }
 // A fixed weight is packed once by our own algorithms.
@@ -225,14 +226,14 @@ KernelChoice windows_choice(const Node& node, const Convolution& given) {
   return laid_out(node, {.kernel = "weft:" + std::string(node.op->name),
                          .algorithm = static_cast<int>(Algorithm::conv_windows),
                          .workspace = im2col_workspace(conv, thread_count()),
-                         .kept = conv.packed_weight ? node.inputs[1].type().bytes() : 0});
+                         .packed_bytes = conv.packed_weight ? node.inputs[1].type().bytes() : 0});
 }
 KernelChoice winograd_choice(const Node& node, const Convolution& given) {
   const Convolution conv = with_packed_weight(node, given);
   return laid_out(node, {.kernel = "weft:winograd",
                          .algorithm = static_cast<int>(Algorithm::conv_winograd),
                          .workspace = winograd_workspace(conv, thread_count()),
-                         .kept = conv.packed_weight ? winograd_packed_bytes(conv) : 0});
+                         .packed_bytes = conv.packed_weight ? winograd_packed_bytes(conv) : 0});
 }
 
 // Returns whether windows are faster than oneDNN, by measurement: pixels that are apart, in vectors
@@ -292,15 +293,15 @@ std::unique_ptr<Kernel> compile_conv(const Launch& launch) {
   if (by_tiles || is_by(launch, Algorithm::conv_windows)) {
     const Convolution own = with_packed_weight(*launch.body.front().node(), conv);
     const size_t weight_bytes = launch.body.front()->inputs[1].type().bytes();
-    const size_t kept = !own.packed_weight ? 0
-                        : by_tiles         ? winograd_packed_bytes(own)
-                                           : weight_bytes;
+    const size_t packed_bytes = !own.packed_weight ? 0
+                                : by_tiles         ? winograd_packed_bytes(own)
+                                                   : weight_bytes;
     return std::make_unique<OwnConv>(
         own, launch,
         by_tiles ? OwnConv::Algorithm{winograd_convolve, winograd_pack_weight}
                  : OwnConv::Algorithm{im2col_convolve, im2col_pack_weight},
         by_tiles ? winograd_workspace(own, thread_count()) : im2col_workspace(own, thread_count()),
-        kept);
+        packed_bytes);
   }
   auto primitive = library_primitive(*launch.body.front().node(), conv);
   WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", launch.kernel);

@@ -168,9 +168,9 @@ struct Chain {
     size_t workspace = 0, sums = 0, result = 0, scratch = 0;
   };
   std::vector<Stage> stages;
-  std::vector<int64_t> first_rows;        // per strip: the first row of x that it reads
-  size_t shared = 0, area = 0, kept = 0;  // bytes; area: per thread
-  int objects = 0;                        // objects that oneDNN makes
+  std::vector<int64_t> first_rows;                // per strip: the first row of x that it reads
+  size_t shared = 0, area = 0, packed_bytes = 0;  // bytes; area: per thread
+  int objects = 0;                                // objects that oneDNN makes
 };
 
 // Returns the bytes of a strip's rows of a value.
@@ -244,7 +244,7 @@ std::optional<Chain> chain_of(std::span<const Value> body, const Value& result,
     Chain::Stage stage{.link = link, .strips = strips[i], .conv = std::move(*conv), .epilogue = {}};
     stage.workspace = chain.shared;
     chain.shared += aligned(stage.conv.workspace());
-    chain.kept += stage.conv.kept();
+    chain.packed_bytes += stage.conv.packed_bytes();
     chain.objects += stage.conv.objects();
     const auto room = [&](size_t bytes) { return std::exchange(chain.area, chain.area + bytes); };
     if (!last || !link.epilogue.empty()) stage.sums = room(bytes_of(link.conv, strips[i]));
@@ -272,14 +272,14 @@ class ConvChain : public Kernel {
                          [&](const Value& value) { return launch.operands[at(launch, value)]; })),
         x_(bind_operand(launch, chain_.stages[0].link.conv->inputs[0])),
         result_(bind_result(launch)) {
-    WEFT_ASSERT(chain_.kept == launch.kept, "{} plans to keep {} bytes but needs {}", launch.kernel,
-                launch.kept, chain_.kept);
+    WEFT_ASSERT(chain_.packed_bytes == launch.packed_bytes, "{} plans {} packed bytes but needs {}",
+                launch.kernel, launch.packed_bytes, chain_.packed_bytes);
     for (const Chain::Stage& stage : chain_.stages) {
       const Value& weight = stage.link.conv->inputs[1];
       Part& part = parts_.emplace_back();
       part.weight = bind_operand(launch, weight);
-      if (stage.conv.kept() > 0)
-        part.kept = std::make_unique<Packed>(part.weight, stage.conv.kept());
+      if (stage.conv.packed_bytes() > 0)
+        part.packed = std::make_unique<Packed>(part.weight, stage.conv.packed_bytes());
       if (stage.link.epilogue.empty()) continue;
       for (const Value& value : stage.link.others) part.others.push_back(at(launch, value));
       part.epilogue = compile_cpu(stage.epilogue, target_of(&stage == &chain_.stages.back()));
@@ -292,7 +292,7 @@ class ConvChain : public Kernel {
 
   void bind_variables(std::span<const std::shared_ptr<VariableState>> operands) override {
     for (const Part& part : parts_)
-      if (part.kept) part.kept->bind(operands);
+      if (part.packed) part.packed->bind(operands);
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
@@ -300,7 +300,7 @@ class ConvChain : public Kernel {
     for (size_t i = 0; i < parts_.size(); ++i) {
       const Part& part = parts_[i];
       chain_.stages[i].conv.prepare(part.weight.in(operands), shared + chain_.stages[i].workspace,
-                                    part.kept_data(), part.kept && part.kept->packs_now());
+                                    part.packed_data(), part.packed && part.packed->packs_now());
     }
     const auto strips = static_cast<int64_t>(chain_.first_rows.size());
     const int64_t items = strips * result_.type.shape[0];
@@ -320,12 +320,12 @@ class ConvChain : public Kernel {
  private:
   struct Part {  // the compiled kernels and bound operands of a stage
     Bound weight;
-    std::unique_ptr<Packed> kept;
+    std::unique_ptr<Packed> packed;
     std::vector<size_t> others;  // operands of the launch that the epilogue reads
     CompiledKernel epilogue;
     int64_t row_positions = 0;  // positions of the epilogue's kernel per row
 
-    std::byte* kept_data() const { return kept ? kept->data() : nullptr; }
+    std::byte* packed_data() const { return packed ? packed->data() : nullptr; }
   };
   struct Thread {
     void* const* operands;
@@ -362,7 +362,7 @@ class ConvChain : public Kernel {
       std::byte* all_sums = last && !computes ? all : area + stage.sums - first * row_bytes(conv);
       succeeded &= stage.conv.run(strip, thread.share, from, parts_[i].weight.in(thread.operands),
                                   all_sums + first * row_bytes(conv),
-                                  thread.workspace + stage.workspace, parts_[i].kept_data());
+                                  thread.workspace + stage.workspace, parts_[i].packed_data());
       if (computes) {
         std::array<void*, most_operands> operands{all_sums};
         for (size_t k = 0; k < parts_[i].others.size(); ++k)
@@ -399,7 +399,7 @@ std::optional<KernelChoice> choose_conv_chain(std::span<const Value> body,
       .operand_order = {channels_last, row_major},
       .result_order = channels_last,
       .workspace = chain->shared + static_cast<size_t>(thread_count()) * chain->area,
-      .kept = chain->kept,
+      .packed_bytes = chain->packed_bytes,
       .objects = chain->objects};
   std::vector<Value> known = body.front()->inputs;
   for (const Value& value : body)

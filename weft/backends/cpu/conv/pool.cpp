@@ -127,7 +127,7 @@ struct Band {
 // window. Gradients of windows that overlap are added; without overlap they are stored directly.
 template <class Element, class Sum, class Lane, bool largest, int most_bytes>
 struct GradientBand {
-  // rounds says whether sums are kept in Lane until all windows were added.
+  // rounds says whether sums stay in Lane until all windows were added.
   static constexpr bool rounds = !std::is_same_v<Element, Sum>;
 
   [[gnu::always_inline]] static inline void run(const Band<Element, Sum>* band) {
@@ -176,16 +176,16 @@ struct GradientBand {
     });
   }
 
-  // Adds the windows of row `oh` to rows `kept` of dx, which are some of the rows `h` of x.
+  // Adds the windows of row `oh` to rows `target` of dx, which are some of the rows `h` of x.
   template <bool adds>
   [[gnu::always_inline]] static inline void windows_of_row(const Band<Element, Sum>& band,
                                                            int64_t oh, Windows::Range h,
-                                                           Windows::Range kept) {
+                                                           Windows::Range target) {
     const Windows& windows = *band.windows;
     const int64_t channels = windows.channels, row = windows.in[1] * channels;
     const Element* dy = band.dy + oh * windows.out[1] * channels;
     Sum* const ring_end = band.sums + band.ring * row;
-    Sum* const top = band.sums + kept.first % band.ring * row;
+    Sum* const top = band.sums + target.first % band.ring * row;
     for (int64_t ow = 0; ow < windows.out[1]; ++ow, dy += channels) {
       const auto w = windows.inside(ow, 1);
       const int64_t columns = w.last - w.first, left = w.first * channels;
@@ -210,12 +210,12 @@ struct GradientBand {
                   winner = choose(better, tap, winner);
                 }
               }
-              tap = Index{} + static_cast<Integer>((kept.first - h.first) * columns);
+              tap = Index{} + static_cast<Integer>((target.first - h.first) * columns);
             } else {
               share = share / divisor + Vector{};  // a sum that begins with 0 is never -0
             }
             Sum* sums = top + left + c;
-            for (int64_t i = kept.first; i < kept.last; ++i) {
+            for (int64_t i = target.first; i < target.last; ++i) {
               Sum* at = sums;
               for (int64_t j = 0; j < columns; ++j, at += channels, tap += 1) {
                 const Vector given = largest ? choose(equal(winner, tap), share, Vector{}) : share;

@@ -29,10 +29,10 @@ constexpr int taps = 3;
 constexpr int64_t channel_block = 16, half_block = 8;
 constexpr int64_t wide_panel = 32;  // columns of a product's panel, at most
 constexpr int64_t tile_rows = 16;   // rows of a product, in one or several register tiles
-// Fewer tiles than these do not amortise the transform of the weights (least_tiles), or kept
-// transformed weights, which take four times the bytes (least_tiles_kept). A weight gradient
+// Fewer tiles than these do not amortise the transform of the weights (least_tiles), or packed
+// transformed weights, which take four times the bytes (least_tiles_packed). A weight gradient
 // transforms only its sums (least_tiles_to_sum).
-constexpr int64_t least_tiles = 128, least_tiles_kept = 16, least_tiles_to_sum = 64;
+constexpr int64_t least_tiles = 128, least_tiles_packed = 16, least_tiles_to_sum = 64;
 // A block of transformed tiles should fit in a core's cache. Weights that do not fit are reused
 // more by a longer block.
 constexpr int64_t short_block = 32, long_block = 64, cached_weights = 128 * 128;
@@ -165,9 +165,9 @@ Task task_of(const Convolution& conv) {
   return task;
 }
 
-// Threads share the transformed weights, unless a kernel keeps them, or a weight gradient's sums of
-// each part. Each thread has its transformed tiles, its products or transformed gradient of y, and
-// a row of zeros.
+// Threads share the transformed weights, unless a kernel has them packed, or a weight gradient's
+// sums of each part. Each thread has its transformed tiles, its products or transformed gradient of
+// y, and a row of zeros.
 struct Scratch {
   size_t shared, tiles, products, zeros;
   size_t of_thread() const { return tiles + products + zeros; }
@@ -184,7 +184,7 @@ Scratch scratch_of(const Convolution& conv, const Task& task) {
 struct Job {
   const Task& task;
   const float *x, *other;  // other: the weight, or the gradient of y
-  const float* weights;    // transformed weights, in `shared` or kept
+  const float* weights;    // transformed weights, in `shared` or packed
   float* result;
   float *shared, *tiles, *products, *zeros;
 };
@@ -548,7 +548,7 @@ bool winograd_pays(const Convolution& conv) {
   if (!winograd_can(conv)) return false;
   const Task task = task_of(conv);
   const int64_t least = sums                 ? least_tiles_to_sum
-                        : conv.packed_weight ? least_tiles_kept
+                        : conv.packed_weight ? least_tiles_packed
                                              : least_tiles;
   // Half blocks were measured in vectors of eight and sixteen alone.
   return task.all_tiles >= least && (task.has_whole_blocks() || isa() >= Isa::avx2);

@@ -43,7 +43,7 @@ int64_t most_lanes(const Contraction& task) {
   return static_cast<int64_t>(most_tile_bytes / size_of(lane_dtype(task)));
 }
 
-// Returns whether sums are kept in the result's own memory, not in scratch until they are rounded.
+// Returns whether sums stay in the result's own memory, not in scratch until they are rounded.
 bool sums_in_place(const Contraction& task) {
   return size_of(task.dtype) == size_of(lane_dtype(task)) && task.result.column == 1;
 }
@@ -267,7 +267,7 @@ struct Machine {
                                                       int64_t column) {
     const int64_t bytes = job.packing.b_bytes;
     const std::byte* at = block.b + column * job.task.b.column * bytes;
-    if (job.packing.keeps_panels) return {at, bytes, 1, tile_columns, tile_columns, block.depth};
+    if (job.packing.has_panels) return {at, bytes, 1, tile_columns, tile_columns, block.depth};
     return {at,
             bytes,
             job.task.b.column,
@@ -296,7 +296,7 @@ struct Machine {
       const std::byte* b = block.b + j * task.b.column * job.packing.b_bytes;
       const auto* panel = reinterpret_cast<const Number*>(b);
       const float* const bias = block.bias == nullptr ? nullptr : block.bias + j;
-      if (!job.packing.keeps_panels) {
+      if (!job.packing.has_panels) {
         job.packing.panel(b, task.b.column, task.b.row, columns, block.depth, packed);
         panel = packed;
       }
@@ -512,7 +512,7 @@ void contract_panels(const Contraction& given, const void* a, const void* panels
   task.b.column = task.k;
   task.b.row = tile_columns_of(task);
   Packing packing = known_packing(task);
-  packing.keeps_panels = true;
+  packing.has_panels = true;
   packing.bias = bias;
   contract(task, packing, a, panels, result, workspace, threads);
 }

@@ -38,7 +38,7 @@ void contract_panels(const Contraction& task, const void* a, const void* panels,
 // Returns whether contract() has a kernel for these types: one type, or two whose numbers are exact
 // in the type of the sums (float32, or integers of 32 bits).
 bool contracts(const Contraction& task);
-// Returns whether sums are kept in the result itself, so that further sums can be added to them.
+// Returns whether sums stay in the result itself, so that further sums can be added to them.
 bool accumulates(const Contraction& task);
 
 }  // namespace weft::cpu

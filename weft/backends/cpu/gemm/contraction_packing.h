@@ -33,8 +33,8 @@ struct Packing {
   Packer rows;   // packs a in panels of a tile's height: [count / height][depth][height]
   Packer panel;  // packs one panel of b, of a tile's width, filled up with zeros
   Rounder round;
-  int64_t a_bytes, b_bytes;   // bytes of an element
-  bool keeps_panels = false;  // b is in panels already
+  int64_t a_bytes, b_bytes;  // bytes of an element
+  bool has_panels = false;   // b is in panels already
   // The bias: one number per column. The sums are then float32 in the result's own memory. null: no
   // bias.
   const float* bias = nullptr;

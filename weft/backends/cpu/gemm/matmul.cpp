@@ -93,7 +93,7 @@ bool skinny_pays(const Contraction& task) {
 
 // The kernel for few rows replaces the contraction, and replaces oneDNN while the product is bound
 // by reading b. With more rows it replaces oneDNN if it has the dot products of AVX512-BF16, but
-// not on AMX, whose matrix instructions only oneDNN uses. Kept panels are read faster than b's
+// not on AMX, whose matrix instructions only oneDNN uses. Packed panels are read faster than b's
 // columns or rows.
 Route route_of(const Contraction& task) {
   constexpr int64_t memory_bound_rows = 4;
@@ -128,7 +128,7 @@ std::optional<onednn::Primitive> library_primitive(const Contraction& task, Rout
     for (int64_t stride : tensor->strides)
       if (stride < 1) return std::nullopt;  // flipped, or broadcast within a matrix
   problem.b.free = route == Route::pack_b;
-  problem.keeps_b = problem.b.free && task.fixed_b;
+  problem.packs_b = problem.b.free && task.fixed_b;
   return onednn::Primitive::make(problem);
 }
 
@@ -141,15 +141,16 @@ std::optional<KernelChoice> choice_by(Route route, const Contraction& task) {
   } else if (route == Route::contraction) {
     if (task.accumulate && !accumulates(task)) return std::nullopt;
     choice.depth = contraction_depth;
-    choice.kept = panels_bytes(task);
-    if (choice.kept > 0) choice.kept_layout = fmt::format("panels of {} x {}", task.k, task.n);
-    const bool packs = choice.kept == 0 || !has_few_rows(task);
+    choice.packed_bytes = panels_bytes(task);
+    if (choice.packed_bytes > 0)
+      choice.packed_layout = fmt::format("panels of {} x {}", task.k, task.n);
+    const bool packs = choice.packed_bytes == 0 || !has_few_rows(task);
     choice.workspace = packs ? contraction_workspace(task, thread_count()) : 0;
   } else {
     auto primitive = library_primitive(task, route);
     if (!primitive) return std::nullopt;
     choice.workspace = primitive->workspace();
-    choice.kept = primitive->kept();
+    choice.packed_bytes = primitive->packed_bytes();
     choice.objects = primitive->objects();
   }
   return choice;
@@ -161,9 +162,10 @@ class LibraryMatmul : public Kernel {
       : primitive_(std::move(primitive)), inputs_(std::move(inputs)), result_(bind_result(launch)) {
     WEFT_ASSERT(primitive_.workspace() <= launch.workspace, "{} plans {} bytes but needs {}",
                 launch.kernel, launch.workspace, primitive_.workspace());
-    WEFT_ASSERT(primitive_.kept() == launch.kept, "{} plans to keep {} bytes but needs {}",
-                launch.kernel, launch.kept, primitive_.kept());
-    if (launch.kept > 0) b_.emplace(inputs_[1], launch.kept);
+    WEFT_ASSERT(primitive_.packed_bytes() == launch.packed_bytes,
+                "{} plans {} packed bytes but needs {}", launch.kernel, launch.packed_bytes,
+                primitive_.packed_bytes());
+    if (launch.packed_bytes > 0) b_.emplace(inputs_[1], launch.packed_bytes);
   }
   void bind_variables(std::span<const std::shared_ptr<VariableState>> operands) override {
     if (b_) b_->bind(operands);
@@ -208,7 +210,7 @@ class OwnProduct : public Kernel {
   int threads_;
 };
 
-// PanelProduct is the contraction with b kept in packed panels, and with a bias if the launch has
+// PanelProduct is the contraction with b in packed panels, and with a bias if the launch has
 // one.
 class PanelProduct : public Kernel {
  public:
@@ -216,12 +218,12 @@ class PanelProduct : public Kernel {
                const Launch& launch)
       : task_(task),
         inputs_(std::move(inputs)),
-        b_(inputs_[1], launch.kept, launch.kept_layout),
+        b_(inputs_[1], launch.packed_bytes, launch.packed_layout),
         bias_(bias),
         result_(bind_result(launch)),
         threads_(thread_count()) {
-    WEFT_ASSERT(panels_bytes(task) == launch.kept, "{} plans to keep {} bytes but needs {}",
-                launch.kernel, launch.kept, panels_bytes(task));
+    WEFT_ASSERT(panels_bytes(task) == launch.packed_bytes, "{} plans {} packed bytes but needs {}",
+                launch.kernel, launch.packed_bytes, panels_bytes(task));
   }
   void bind_variables(std::span<const std::shared_ptr<VariableState>> operands) override {
     b_.bind(operands);
@@ -310,7 +312,7 @@ bool is_product(const Launch& launch) {
 std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,
                                         const Launch& launch) {
   const Route route{launch.algorithm};
-  if (route == Route::contraction && launch.kept > 0)
+  if (route == Route::contraction && launch.packed_bytes > 0)
     return std::make_unique<PanelProduct>(task, std::move(inputs), std::nullopt, launch);
   if (route == Route::contraction)
     return std::make_unique<OwnProduct>(task, std::move(inputs), launch, contract,

@@ -1,5 +1,5 @@
 // A Packed is a fixed variable (Annotations::fixed) in the layout of a kernel's loops, which the
-// kernel keeps from run to run.
+// kernel reads from run to run.
 #pragma once
 
 #include <cstddef>
@@ -26,41 +26,41 @@ inline bool is_fixed(const Value& operand) {
 class Packed {
  public:
   Packed(const Bound& operand, size_t bytes, std::string layout = "");
-  // Allocates the packed bytes of the operand's variable. All kernels that keep the same elements
-  // of it in the same layout (KernelChoice::kept_layout) share them; with layout "", a kernel has
+  // Allocates the packed bytes of the operand's variable. All kernels that pack the same elements
+  // of it in the same layout (KernelChoice::packed_layout) share them; with layout "", a kernel has
   // packed bytes of its own, as does a kernel that is only timed, without a variable.
   void bind(std::span<const std::shared_ptr<VariableState>> operands);
 
-  std::byte* data() const { return kept_->memory.buffer()->data; }
+  std::byte* data() const { return memory_->storage.buffer()->data; }
   // Returns whether the variable was written since it was packed, and notes that it is packed now.
   // Without a variable, the operand counts as written.
   bool packs_now() const {
     if (source_ == nullptr) return true;
-    if (kept_->memory.is_copy_of(*source_->storage)) return false;
-    kept_->memory.note_copy_of(*source_->storage);
+    if (memory_->storage.is_copy_of(*source_->storage)) return false;
+    memory_->storage.note_copy_of(*source_->storage);
     return true;
   }
   // Calls pack() if the variable was written since it was packed; meanwhile other kernels that
   // share the packed bytes wait.
   template <class Pack>
   void refresh(Pack&& pack) const {
-    const std::lock_guard lock(kept_->mutex);
+    const std::lock_guard lock(memory_->mutex);
     if (packs_now()) pack();
   }
 
  private:
-  struct Kept {
-    explicit Kept(size_t bytes);
+  struct Memory {
+    explicit Memory(size_t bytes);
     mutable std::mutex mutex;
-    Storage memory;
+    Storage storage;
   };
-  std::shared_ptr<Kept> shared() const;
+  std::shared_ptr<Memory> shared() const;
 
   Bound operand_;
   size_t bytes_;
   std::string layout_;
   std::shared_ptr<VariableState> source_;
-  std::shared_ptr<Kept> kept_;
+  std::shared_ptr<Memory> memory_;
 };
 
 }  // namespace weft::cpu

@@ -24,7 +24,7 @@ std::vector<Range> ranges(int64_t extent, int64_t unit, int threads) {
 
 // Restricts a tensor to a range of an axis and returns the offset of that range. An operand that is
 // broadcast along the axis stays whole.
-int64_t keep(Tensor& tensor, int axis, const Range& range, int64_t whole) {
+int64_t cut_to(Tensor& tensor, int axis, const Range& range, int64_t whole) {
   if (tensor.shape[axis] != whole) return 0;
   tensor.shape[axis] = range.size();
   return range.begin * tensor.strides[axis];
@@ -72,7 +72,7 @@ std::vector<Piece> cut_matmul(const Problem& problem, int threads) {
     for (const auto& [operand, cut] : operands) {
       if (!cut) continue;
       Tensor& part = piece.problem.*operand;
-      begin_of(piece, operand) = keep(part, axis, range, shape[axis]);
+      begin_of(piece, operand) = cut_to(part, axis, range, shape[axis]);
       if (axis >= row) copy_unless_dense(part);
     }
     if (problem.accumulate && piece.problem.result.free)
@@ -106,7 +106,7 @@ std::vector<Piece> cut_images(const Problem& problem, int threads) {
   for (const Range& range : ranges(images, 1, threads)) {
     Piece piece{problem};
     for (Tensor Problem::* tensor : {x, y})
-      begin_of(piece, tensor) = keep(piece.problem.*tensor, 0, range, images);
+      begin_of(piece, tensor) = cut_to(piece.problem.*tensor, 0, range, images);
     pieces.push_back(piece);
   }
   return pieces;
@@ -188,7 +188,7 @@ std::optional<Piece> cut_rows(const Problem& conv, const Range& made) {
   piece.problem.padding_after[0] = last + 1 - rows.x.end;
   for (const auto& [tensor, range] : {std::pair{x, rows.x}, std::pair{y, rows.y}}) {
     Tensor& part = piece.problem.*tensor;
-    begin_of(piece, tensor) = keep(part, row_axis, range, part.shape[row_axis]);
+    begin_of(piece, tensor) = cut_to(part, row_axis, range, part.shape[row_axis]);
     piece.images = part.shape[0];
     per_image_of(piece, tensor) = part.strides[0];
     part.shape[0] = 1;

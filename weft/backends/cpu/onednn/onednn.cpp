@@ -44,7 +44,7 @@ class SingleThreaded {
 };
 
 // Base is the memory to which an offset is relative. a, b and the result are the caller's.
-enum Base : uint8_t { base_a, base_b, base_result, base_workspace, base_kept, bases };
+enum Base : uint8_t { base_a, base_b, base_result, base_workspace, base_packed, bases };
 struct Place {
   Base base = base_workspace;
   size_t offset = 0;
@@ -129,8 +129,8 @@ struct Partials {
 
 struct Primitive::Parts {
   std::string implementation;
-  size_t workspace = 0, kept = 0;
-  Stage packing;              // converts b to the layout that is kept
+  size_t workspace = 0, packed_bytes = 0;
+  Stage packing;              // converts b to the packed layout
   std::vector<Stage> stages;  // one after the other
   Partials partials;          // added at the end
 };
@@ -159,7 +159,7 @@ class Builder {
       for (int copy = 0; copy < copies; ++copy)
         products.push_back(calls_of(piece, description.get(), adds));
     }
-    if (pieces_.front().problem.keeps_b && kept > 0) packing = std::move(shared_b_);
+    if (pieces_.front().problem.packs_b && packed_bytes > 0) packing = std::move(shared_b_);
     for (Stage* conversions : {&shared_a_, &shared_b_})
       if (!conversions->empty()) stages.push_back(std::move(*conversions));
     stages.push_back(std::move(products));
@@ -167,7 +167,7 @@ class Builder {
   }
 
   std::string implementation;
-  size_t workspace = 0, kept = 0;
+  size_t workspace = 0, packed_bytes = 0;
   Stage packing;
   std::vector<Stage> stages;
   Partials partials;
@@ -190,10 +190,10 @@ class Builder {
     return {layout, {base_workspace, room(dnnl_memory_desc_get_size(&layout))}};
   }
 
-  Operand in_kept(const dnnl_memory_desc_t& layout) {
-    const size_t at = kept;
-    kept += round_up(dnnl_memory_desc_get_size(&layout), buffer_alignment);
-    return {layout, {base_kept, at}};
+  Operand in_packed(const dnnl_memory_desc_t& layout) {
+    const size_t at = packed_bytes;
+    packed_bytes += round_up(dnnl_memory_desc_get_size(&layout), buffer_alignment);
+    return {layout, {base_packed, at}};
   }
 
   std::vector<Call> calls_of(const Piece& piece, const_dnnl_primitive_desc_t description,
@@ -217,8 +217,8 @@ class Builder {
         after.push_back(convert(used[i], given));
       } else if (is_shared(static_cast<Base>(i))) {
         used[i] = shared(given, chosen, i == base_b);
-      } else if (i == base_b && piece.problem.keeps_b) {
-        used[i] = in_kept(chosen);
+      } else if (i == base_b && piece.problem.packs_b) {
+        used[i] = in_packed(chosen);
         convert_whole(given, used[i], shared_b_.emplace_back());
       } else {
         used[i] = in_workspace(chosen);
@@ -310,8 +310,8 @@ class Builder {
   Operand shared(const Operand& given, const dnnl_memory_desc_t& chosen, bool is_b) {
     for (const Operand& known : converted_)
       if (dnnl_memory_desc_equal(&known.layout, &chosen)) return known;
-    const bool keeps = is_b && pieces_.front().problem.keeps_b;
-    const Operand to = keeps ? in_kept(chosen) : in_workspace(chosen);
+    const bool packs = is_b && pieces_.front().problem.packs_b;
+    const Operand to = packs ? in_packed(chosen) : in_workspace(chosen);
     converted_.push_back(to);
     Stage& stage = is_b ? shared_b_ : shared_a_;
     const int64_t extent = given.layout.dims[0];
@@ -365,13 +365,13 @@ std::optional<Primitive> Primitive::make(const Problem& problem) {
   Builder builder(std::move(pieces));
   if (!builder.build()) return std::nullopt;
   return Primitive(std::make_unique<Parts>(
-      Parts{std::move(builder.implementation), builder.workspace, builder.kept,
+      Parts{std::move(builder.implementation), builder.workspace, builder.packed_bytes,
             std::move(builder.packing), std::move(builder.stages), std::move(builder.partials)}));
 }
 
 const std::string& Primitive::implementation() const { return parts_->implementation; }
 size_t Primitive::workspace() const { return parts_->workspace; }
-size_t Primitive::kept() const { return parts_->kept; }
+size_t Primitive::packed_bytes() const { return parts_->packed_bytes; }
 int Primitive::objects() const {
   int objects = objects_of(parts_->packing);
   for (const Stage& stage : parts_->stages) objects += objects_of(stage);
@@ -382,9 +382,9 @@ namespace {
 std::byte* bytes(const void* at) { return static_cast<std::byte*>(const_cast<void*>(at)); }
 }  // namespace
 
-void Primitive::run(const void* a, const void* b, void* result, void* workspace, void* kept,
+void Primitive::run(const void* a, const void* b, void* result, void* workspace, void* packed,
                     bool packs) const {
-  const Addresses addresses{bytes(a), bytes(b), bytes(result), bytes(workspace), bytes(kept)};
+  const Addresses addresses{bytes(a), bytes(b), bytes(result), bytes(workspace), bytes(packed)};
   if (packs) run_stage(parts_->packing, addresses);
   for (const Stage& stage : parts_->stages) run_stage(stage, addresses);
   const Partials& partials = parts_->partials;
@@ -395,8 +395,8 @@ void Primitive::run(const void* a, const void* b, void* result, void* workspace,
 }
 
 struct Strips::Parts {
-  size_t workspace = 0, kept = 0;
-  Stage packing;                   // converts b to the layout that is kept
+  size_t workspace = 0, packed_bytes = 0;
+  Stage packing;                   // converts b to the packed layout
   std::vector<Stage> conversions;  // of b, run before the strips
   Stage calls;                     // [kind of strip][thread]
   std::vector<size_t> kinds;       // per strip: the first entry in `calls` of its kind
@@ -427,7 +427,7 @@ std::optional<Strips> Strips::make(const Problem& problem, std::span<const Range
   }
   Builder builder(std::move(pieces));
   if (!builder.build(threads, true)) return std::nullopt;
-  parts->workspace = builder.workspace, parts->kept = builder.kept;
+  parts->workspace = builder.workspace, parts->packed_bytes = builder.packed_bytes;
   parts->packing = std::move(builder.packing);
   parts->calls = std::move(builder.stages.back());
   builder.stages.pop_back();
@@ -436,23 +436,23 @@ std::optional<Strips> Strips::make(const Problem& problem, std::span<const Range
 }
 
 size_t Strips::workspace() const { return parts_->workspace; }
-size_t Strips::kept() const { return parts_->kept; }
+size_t Strips::packed_bytes() const { return parts_->packed_bytes; }
 int Strips::objects() const {
   int objects = objects_of(parts_->packing) + objects_of(parts_->calls);
   for (const Stage& stage : parts_->conversions) objects += objects_of(stage);
   return objects;
 }
 
-void Strips::prepare(const void* b, void* workspace, void* kept, bool packs) const {
-  const Addresses addresses{nullptr, bytes(b), nullptr, bytes(workspace), bytes(kept)};
+void Strips::prepare(const void* b, void* workspace, void* packed, bool packs) const {
+  const Addresses addresses{nullptr, bytes(b), nullptr, bytes(workspace), bytes(packed)};
   if (packs) run_stage(parts_->packing, addresses);
   for (const Stage& stage : parts_->conversions) run_stage(stage, addresses);
 }
 
 bool Strips::run(size_t strip, int64_t thread, const void* a, const void* b, void* result,
-                 void* workspace, void* kept) const {
+                 void* workspace, void* packed) const {
   const SingleThreaded single;
-  const Addresses addresses{bytes(a), bytes(b), bytes(result), bytes(workspace), bytes(kept)};
+  const Addresses addresses{bytes(a), bytes(b), bytes(result), bytes(workspace), bytes(packed)};
   bool succeeded = true;
   for (const Call& call : parts_->calls[parts_->kinds[strip] + static_cast<size_t>(thread)])
     succeeded &= call.run(addresses) == dnnl_success;

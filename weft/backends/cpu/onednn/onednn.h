@@ -34,7 +34,7 @@ struct Problem {
   Tensor a, b, result;
   Dims stride, padding, padding_after, dilation;  // attributes of convolutions, per spatial axis
   bool accumulate = false;                        // matmul: adds to the result
-  bool keeps_b = false;  // the layout that b is converted to is kept from run to run
+  bool packs_b = false;  // b stays packed, in the layout that it is converted to, from run to run
 };
 
 struct Range {
@@ -58,12 +58,12 @@ class Primitive {
 
   const std::string& implementation() const;  // "brg:avx512_core"
   size_t workspace() const;                   // bytes, aligned to buffer_alignment by the caller
-  // Returns the bytes that run() needs for b in the layout that is kept; 0: b is not converted.
-  size_t kept() const;
+  // Returns the bytes that run() needs for b in the packed layout; 0: b is not converted.
+  size_t packed_bytes() const;
   int objects() const;  // primitives of oneDNN, one or more for each thread that has a part
-  // `kept` is memory of kept() bytes that keeps the converted b between runs; with `packs`, this
-  // run converts b to `kept` first.
-  void run(const void* a, const void* b, void* result, void* workspace, void* kept = nullptr,
+  // `packed` is memory of packed_bytes() for the converted b, which lasts between runs; with
+  // `packs`, this run converts b to `packed` first.
+  void run(const void* a, const void* b, void* result, void* workspace, void* packed = nullptr,
            bool packs = false) const;
 
  private:
@@ -85,15 +85,15 @@ class Strips {
   ~Strips();
 
   size_t workspace() const;  // as of a Primitive
-  size_t kept() const;
+  size_t packed_bytes() const;
   int objects() const;
   // Converts b on the whole team, before any strip runs.
-  void prepare(const void* b, void* workspace, void* kept, bool packs) const;
+  void prepare(const void* b, void* workspace, void* packed, bool packs) const;
   // Computes a strip: `a` is the first row that it reads, `result` the first row that it makes.
   // `thread` is below thread_count(), and different for threads that run at the same time. Returns
   // whether oneDNN succeeded.
   [[nodiscard]] bool run(size_t strip, int64_t thread, const void* a, const void* b, void* result,
-                         void* workspace, void* kept) const;
+                         void* workspace, void* packed) const;
 
  private:
   struct Parts;

@@ -95,9 +95,9 @@ class Generation : public Published {
   }
 
  private:
-  void append(int64_t keep, int64_t count) {
+  void append(int64_t prefix, int64_t count) {
     const std::vector<int32_t> ids = some_ids<int32_t>(count, model_.vocabulary);
-    tokens_->append(std::vector(static_cast<size_t>(batch_), infer::RowTokens{ids, keep}));
+    tokens_->append(std::vector(static_cast<size_t>(batch_), infer::RowTokens{ids, prefix}));
   }
 
   std::unique_ptr<infer::TokenModel> tokens_;

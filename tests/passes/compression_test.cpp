@@ -15,7 +15,7 @@ using namespace weft::testing;
 
 namespace {
 Graph kept(const Graph& graph, DType type, const std::string& fault = "") {
-  Graph result = compress_activations(graph, {.step = {.activations = type}, .fault = fault});
+  Graph result = compression(graph, {.step = {.activations = type}, .fault = fault});
   verify(result);
   return result;
 }

@@ -11,18 +11,18 @@
 
 namespace weft::train {
 
-inline constexpr std::string_view kept_images_file = "images.json";  // of a checkpoint
+inline constexpr std::string_view image_description_file = "images.json";  // of a checkpoint
 
-struct KeptImages {
+struct ImageDescription {
   std::vector<std::string> classes;  // names, by label
   Shape image;                       // [C, H, W] of a row of the model's input
 };
 
 // Reads images.json of a checkpoint; nullopt if the checkpoint has none, as for other data. Throws
 // Error(checkpoint).
-std::optional<KeptImages> kept_images(const std::string& checkpoint);
+std::optional<ImageDescription> image_description(const std::string& checkpoint);
 
 // Returns the task without its sources, and with the file that checkpoints keep.
-TaskData task_of(const KeptImages& kept);
+TaskData task_of(const ImageDescription& description);
 
 }  // namespace weft::train

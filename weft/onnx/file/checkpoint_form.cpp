@@ -179,8 +179,8 @@ std::string deterministic(const ::onnx::ModelProto& proto) {
 }
 }  // namespace
 
-std::string kept_form(const std::string& path, const weft::Model& model,
-                      const std::string& weights) {
+std::string checkpoint_form(const std::string& path, const weft::Model& model,
+                            const std::string& weights) {
   const Places places = places_of(model);
   const std::shared_ptr<Buffer> file = io::map_file(path);
   ::onnx::ModelProto proto;
@@ -196,10 +196,10 @@ std::string kept_form(const std::string& path, const weft::Model& model,
   return deterministic(proto);
 }
 
-std::string narrowed_form(const std::string& kept, const Model& file, const Narrowing& narrowing,
+std::string narrowed_form(const std::string& form, const Model& file, const Narrowing& narrowing,
                           const weft::Model& net, const std::string& weights) {
   ::onnx::ModelProto proto;
-  parse_message(proto, kept, file.file);
+  parse_message(proto, form, file.file);
   ::onnx::GraphProto& graph = *proto.mutable_graph();
   for (auto& each : *graph.mutable_initializer())
     if (const auto narrow = narrowing.initializers.find(each.name());

@@ -29,11 +29,11 @@ class ActivationCompressor {
     for (const Value& value : graph.nodes()) {
       const Node* node = value.node();
       OriginOverride origin(node->origin);
-      kept_[node] = kept_value_of(*node);
+      stored_[node] = stored_value_of(*node);
       now_[node] = with_inputs(value, [&](const Value& input) {
         return node->origin.backward ? late(input) : now_.at(input.node());
       });
-      if (kept_[node] == node) narrow_forms_[node] = narrowed(now_[node]);
+      if (stored_[node] == node) narrow_forms_[node] = narrowed(now_[node]);
     }
     Graph result{.inputs = graph.inputs, .outputs = {}, .assignments = {}};
     for (const Value& output : graph.outputs) result.outputs.push_back(now_.at(output.node()));
@@ -58,16 +58,16 @@ class ActivationCompressor {
 
   // Returns the one stored value from which this one is cheap to compute: the node itself, or that
   // of its operands. Returns null where nothing is compressed for it.
-  const Node* kept_value_of(const Node& node) const {
+  const Node* stored_value_of(const Node& node) const {
     const OpKind kind = node.op->kind;
     if (node.origin.backward || kind == OpKind::leaf || kind == OpKind::random) return nullptr;
     if (kind == OpKind::reduce)
-      return reduces_rows(node) ? kept_.at(node.inputs[0].node()) : nullptr;
+      return reduces_rows(node) ? stored_.at(node.inputs[0].node()) : nullptr;
     const Node* self = node.type.dtype == DType::f32 ? &node : nullptr;
     if (kind != OpKind::elementwise && kind != OpKind::movement) return self;
     const Node* only = nullptr;
     for (const Value& input : node.inputs) {
-      const Node* of = kept_.at(input.node());
+      const Node* of = stored_.at(input.node());
       if (of == nullptr || of == only) continue;
       if (only != nullptr) return self;
       only = of;
@@ -77,13 +77,13 @@ class ActivationCompressor {
 
   // Returns the value as the backward pass reads it.
   Value late(const Value& value) {
-    const Node* kept = kept_.at(value.node());
-    if (kept == nullptr) return now_.at(value.node());
+    const Node* stored = stored_.at(value.node());
+    if (stored == nullptr) return now_.at(value.node());
     if (auto known = late_.find(value.node()); known != late_.end()) return known->second;
     OriginOverride origin(value->origin);
     return late_[value.node()] =
-               kept == value.node()
-                   ? cast(narrow_forms_.at(kept), DType::f32)
+               stored == value.node()
+                   ? cast(narrow_forms_.at(stored), DType::f32)
                    : with_inputs(value, [&](const Value& input) { return late(input); });
   }
   Value narrowed(const Value& value) const {
@@ -93,13 +93,13 @@ class ActivationCompressor {
 
   DType type_;
   bool wrong_;
-  std::unordered_map<const Node*, const Node*> kept_;
+  std::unordered_map<const Node*, const Node*> stored_;
   std::unordered_map<const Node*, Value> now_, narrow_forms_, late_;
 };
 }  // namespace
 
 // Fault "compression-negates": compressed activations have the wrong sign.
-Graph compress_activations(const Graph& graph, const PassOptions& options) {
+Graph compression(const Graph& graph, const PassOptions& options) {
   return options.step.activations == DType::f32 ? graph : ActivationCompressor(options).run(graph);
 }
 
