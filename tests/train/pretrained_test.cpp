@@ -14,6 +14,7 @@
 #include "weft/io/files.h"
 #include "weft/train/checkpoint/checkpoint.h"
 #include "weft/train/task/evaluation.h"
+#include "weft/train/task/model_format.h"
 #include "weft/train/task/published.h"
 
 using namespace weft;
@@ -181,4 +182,29 @@ TEST_CASE("recipes that do not go with a published model are refused") {
           train::make_experiment(sums);
         }).find("model.pretrained: the data must be text, which the model's tokenizer reads.") !=
         std::string::npos);
+}
+
+TEST_CASE("the name of a model tells its format, and the format its files of weights") {
+  const TemporaryFolder place;
+  const std::string model = place.file("model"), alone = place.file("alone.safetensors");
+  write_published(model);
+  fs::copy_file(place.file("model/model.safetensors"), alone);
+  const auto is = [](const std::string& name, const train::ModelFormat& format) {
+    return &train::format_of(name) == &format;
+  };
+  CHECK(is("none.onnx", train::onnx_format));
+  CHECK(is("none.weft", train::compiled_format));
+  CHECK(is("none.gguf", train::published_format));
+  CHECK(is(model, train::published_format));
+  for (const std::string& name : {alone, place.path(), std::string("mnist"), std::string()})
+    CHECK(is(name, train::run_format));
+  const train::WeightFiles whole = train::published_format.weights(model, /*verify=*/false);
+  CHECK(whole.folder == model);
+  CHECK(whole.files == std::vector{model + "/model.safetensors"});
+  const train::WeightFiles single = train::run_format.weights(alone, /*verify=*/true);
+  CHECK(single.folder.empty());
+  CHECK(single.files == std::vector{alone});
+  CHECK_FALSE(bool{train::onnx_format.weights != nullptr});
+  place.file("model/MANIFEST.json", "{}");
+  CHECK(is(model, train::run_format));
 }

@@ -22,74 +22,22 @@
 #include "weft/io/load.h"
 #include "weft/models/pretrained.h"
 #include "weft/nn/layers.h"
-#include "weft/onnx/file/model.h"
-#include "weft/onnx/net/model_net.h"
 #include "weft/tensor/compile.h"
-#include "weft/train/checkpoint/checkpoint.h"
 #include "weft/train/experiment.h"
 #include "weft/train/methods/method.h"
-#include "weft/train/task/imported.h"
-#include "weft/train/task/published.h"
+#include "weft/train/task/model_format.h"
 
 namespace weft::train {
 namespace {
 constexpr std::string_view key = keys::distillation::teacher;
 
-[[noreturn]] void refuse(const Experiment& student, const std::string& what) {
-  const Recipe& recipe = student.recipe;
-  recipe.refuse(key, fmt::format("{}: {} {}", key, io::printable(recipe.text(key)), what));
-}
-
-// Builds the model of a run's checkpoint with the inputs of the student; its config says its
-// classes.
-std::unique_ptr<Model> load_run(const std::string& checkpoint, const Experiment& student,
-                                bool weights) {
-  const Recipe recipe = checkpoint_recipe(checkpoint);
-  if (recipe->adapter.type)
-    refuse(student, "has an adapter, without the weights that it adapts. Hint: weft merge.");
-  if (const auto words = checkpoint_vocabulary(checkpoint);
-      words && words->vocabulary() != nullptr && student.vocabulary &&
-      student.vocabulary->vocabulary() != nullptr &&
-      *words->vocabulary() != *student.vocabulary->vocabulary())
-    refuse(student, "has another vocabulary than these data.");
-  if (recipe->model.pretrained && !trains_onnx(recipe))
-    return models::load_pretrained(checkpoint, {.dtype = student.precision.parameters,
-                                                .weights = weights,
-                                                .hide_padding = true,
-                                                .labels = head_of(student.labels)})
-        .model;
-  std::unique_ptr<Model> model =
-      trains_onnx(recipe)
-          ? onnx::make_model(onnx::read(onnx_file_of(recipe, checkpoint)), student.shape)
-      : recipe->model.layers.has_value()
-          ? make_layers_model(*recipe->model.layers, student.shape)
-          : make_model(*recipe->model.name, models::read_config(checkpoint), student.shape);
-  if (weights) io::load_into(weights_of(checkpoint), io::state_of(*model), {.cast = true});
-  return model;
-}
-
-// Returns the model that a path names. A further kind of file becomes a teacher by a line here. An
-// ONNX file keeps its own types.
 std::unique_ptr<Model> load_teacher(const Experiment& student, bool weights) {
-  const std::string& path = student.recipe.text(key);
+  const auto build = format_of(student.recipe.text(key)).teacher;
+  if (build == nullptr)
+    refuse_teacher(student, "is no run, no checkpoint and no folder of a model.");
   const nn::BuildScope scope(
       {.dtype = student.precision.parameters, .initialize = false, .root = "teacher"});
-  if (onnx::is_model_file(path)) {
-    if (!io::exists(path, ErrorKind::usage))
-      student.recipe.refuse(
-          key, fmt::format("{}: {}: there is no such file.", key, io::printable(path)));
-    return onnx::make_model(onnx::read(path), student.shape);
-  }
-  if (models::is_model(path))
-    return models::load_pretrained(path, {.dtype = student.precision.parameters,
-                                          .weights = weights,
-                                          .hide_padding = true,
-                                          .labels = head_of(student.labels)})
-        .model;
-  const std::string run = locate_run(path);
-  if (!io::is_folder(run, ErrorKind::usage))
-    refuse(student, "is no run, no checkpoint and no folder of a model.");
-  return load_run(verified_checkpoint(run), student, weights);
+  return build(student, weights);
 }
 
 // Returns the type of a model's result for a batch; only types are computed.
@@ -187,7 +135,8 @@ Distillation::Distillation(const Experiment& student, bool weights)
       feature_weight_(student.recipe->distillation.feature_weight) {
   const Recipe& recipe = student.recipe;
   if (student.task == Task::regression)
-    refuse(student, "teaches probabilities of classes, and these data have numbers as targets.");
+    refuse_teacher(student,
+                   "teaches probabilities of classes, and these data have numbers as targets.");
   for (const std::string& feature : recipe->distillation.features) {
     const size_t equals = feature.find('=');
     student_layers_.push_back(feature.substr(0, equals));
@@ -204,12 +153,13 @@ Distillation::Distillation(const Experiment& student, bool weights)
   } catch (const Error& error) {
     if (!is_of_inputs(error) || std::string_view(error.what()).find(key) != std::string_view::npos)
       throw;
-    refuse(student, fmt::format("does not take the inputs of these data: {}", error.what()));
+    refuse_teacher(student,
+                   fmt::format("does not take the inputs of these data: {}", error.what()));
   }
   if (got.shape != wanted.shape)
-    refuse(student,
-           fmt::format("answers a sample with logits {}, and the model of this run with {}.",
-                       to_string(of_sample(got.shape)), to_string(of_sample(wanted.shape))));
+    refuse_teacher(
+        student, fmt::format("answers a sample with logits {}, and the model of this run with {}.",
+                             to_string(of_sample(got.shape)), to_string(of_sample(wanted.shape))));
   teacher_->freeze();
   const nn::BuildScope scope({.dtype = student.precision.parameters, .initialize = weights});
   for (size_t i = 0; i < student_layers_.size(); ++i) {
@@ -248,10 +198,8 @@ Distillation::~Distillation() {
 }
 
 void Distillation::refuse_non_finite() const {
-  if (onnx::is_model_file(path_)) return;
-  models::refuse_non_finite(models::is_model(path_)
-                                ? io::weight_files(path_)
-                                : std::vector{weights_of(verified_checkpoint(locate_run(path_)))});
+  if (const auto weights = format_of(path_).weights)
+    models::refuse_non_finite(weights(path_, /*verify=*/true).files);
 }
 
 Tensor Distillation::loss_term(const Tensor& on_labels, const ForwardPass& pass) const {

@@ -20,7 +20,6 @@
 #include "weft/base/numbers/quantity.h"
 #include "weft/data/loader.h"
 #include "weft/device/registry.h"
-#include "weft/io/model_folder.h"
 #include "weft/models/pretrained.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/checkpoint/checkpoint.h"
@@ -28,7 +27,7 @@
 #include "weft/train/run/black_box.h"
 #include "weft/train/run/run_folder.h"
 #include "weft/train/run/signals.h"
-#include "weft/train/task/imported.h"
+#include "weft/train/task/model_format.h"
 
 namespace weft::train {
 namespace {
@@ -122,8 +121,9 @@ class Trainer {
   // Throws Error(data) where weights that the recipe names are not finite themselves.
   void refuse_non_finite_weights() {
     try {
-      if (recipe()->model.pretrained && !trains_onnx(recipe()))
-        models::refuse_non_finite(io::weight_files(*recipe()->model.pretrained));
+      if (const auto& model = recipe()->model.pretrained)
+        if (const auto weights = format_of(*model).weights)
+          models::refuse_non_finite(weights(*model, /*verify=*/false).files);
       for (const auto& method : experiment_.methods) method->refuse_non_finite();
     } catch (const Error& error) {
       discard_refused(error);

@@ -19,6 +19,7 @@
 #include "weft/onnx/net/model_net.h"
 #include "weft/tensor/compile.h"
 #include "weft/train/experiment.h"
+#include "weft/train/task/model_format.h"
 
 namespace weft::train {
 namespace {
@@ -52,7 +53,8 @@ std::optional<data::Labels> labels_of(const std::string& checkpoint) {
 }  // namespace
 
 bool trains_onnx(const Recipe& recipe) {
-  return recipe->model.pretrained.has_value() && onnx::is_model_file(*recipe->model.pretrained);
+  return recipe->model.pretrained.has_value() &&
+         &format_of(*recipe->model.pretrained) == &onnx_format;
 }
 
 std::string onnx_file_of(const Recipe& recipe, const std::string& checkpoint) {
