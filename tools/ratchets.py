@@ -21,7 +21,7 @@ TABLE = "train/recipe/keys.toml"
 # recipes its keys by text; a static that changes is state of the process.
 CEILINGS = {
     "op-names": (64, "operations by name outside of ops/ and of ONNX's tables"),
-    "long-files": (30, "files above 400 lines"),
+    "long-files": (29, "files above 400 lines"),
     "long-functions": (18, "functions above 60 lines"),
     "keys-by-text": (6, "keys of recipes by text outside of their table"),
     "recipe-edits": (13, "values of a recipe set by code outside of it"),

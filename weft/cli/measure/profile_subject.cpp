@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "weft/cli/models/model_kind.h"
 #include "weft/data/loader.h"
 #include "weft/models/pretrained.h"
-#include "weft/onnx/file/model.h"
 #include "weft/train/run/report.h"
 #include "weft/train/run/steps.h"
 
@@ -114,7 +114,7 @@ std::unique_ptr<Subject> workload_subject(const WorkloadKind& kind,
 }
 Subjects inference_subjects(InferenceOptions options) {
   constexpr int64_t usual_room = 768;
-  if (options.context == 0 && !onnx::is_model_file(options.folder))
+  if (options.context == 0 && !kind_of(options.folder).has_symbolic_extents)
     options.context =
         std::min(usual_room, models::load_pretrained(options.folder, {.weights = false}).context);
   const std::shared_ptr<Inference> inference = make_inference(options, /*weights=*/true);

@@ -114,7 +114,7 @@ train::Recipe settings_of(const std::string& name, const RecipeFlags& flags,
   for (const RecipeFlag& flag : flags)
     if (std::ranges::find(allowed, flag.path) == allowed.end())
       throw Error(ErrorKind::usage, "{} is for runs of weft's own. {} is {}.", flag.flag,
-                  io::printable(name), kind_of(name).text);
+                  io::printable(name), kind_of(name).format.text);
   train::Recipe recipe;
   recipe.apply_environment();
   apply_flags(recipe, flags);

@@ -51,6 +51,7 @@ struct ArrayModel {
   int64_t vocabulary = 0;              // ids that the input has, from 0 on; 0: it has no ids
   // `pictures` says how pictures become rows of the input; absent: no picture does.
   std::optional<train::Recipe> pictures = {};
+  bool says_normalization = true;             // of pictures; false: only flags say it
   bool gives_logits = false;                  // of classes: a run's, trained to classify
   std::vector<std::string> class_names = {};  // empty: classes have numbers
 };

@@ -103,7 +103,7 @@ Artifact compiled_net(const CompileOptions& options, const ModelKind& kind) {
   if (options.context > 0 || options.dtype || !options.activations.empty())
     throw Error(ErrorKind::usage,
                 "--context, --dtype and --activations are for language models. {} is {}.",
-                io::printable(options.model), kind.text);
+                io::printable(options.model), kind.format.text);
   const ArrayModel model = kind.arrays(options.model, {.flags = options.flags});
   const std::vector<Type> types = types_of(model, options);
   model.check(types);
@@ -139,7 +139,7 @@ void check_compiled_options(const std::string& model, const artifact::ReadOption
   const ModelKind& kind = kind_of(model);
   if (kind.is_compiled || (options.weights.empty() && !options.trust)) return;
   throw Error(ErrorKind::usage, "{} is for compiled models. {} is {}.",
-              options.trust ? "--trust" : "--weights", io::printable(model), kind.text);
+              options.trust ? "--trust" : "--weights", io::printable(model), kind.format.text);
 }
 
 Artifact compiled(const CompileOptions& options) {

@@ -1,5 +1,7 @@
 #include "weft/cli/models/model_kind.h"
 
+#include <algorithm>
+
 #include "weft/base/error.h"
 #include "weft/io/files.h"
 #include "weft/onnx/file/model.h"
@@ -8,9 +10,9 @@ namespace weft::cli {
 
 const ModelKind& kind_of(const std::string& name) {
   onnx::check_there(name);
-  for (const ModelKind* kind : {&onnx_kind, &compiled_kind, &published_kind})
-    if (kind->is(name)) return *kind;
-  return run_kind;
+  const train::ModelFormat& format = train::format_of(name);
+  return **std::ranges::find_if(model_kinds,
+                                [&](const ModelKind* kind) { return &kind->format == &format; });
 }
 
 const ModelKind& open_kind_of(const std::string& name, std::string_view is_not) {
@@ -18,7 +20,7 @@ const ModelKind& open_kind_of(const std::string& name, std::string_view is_not) 
   if (kind.is_compiled)
     throw Error(ErrorKind::usage,
                 "{} is {}, which is not {}. Hint: the model that it was compiled from.",
-                io::printable(name), kind.text, is_not);
+                io::printable(name), kind.format.text, is_not);
   return kind;
 }
 

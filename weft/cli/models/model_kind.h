@@ -1,8 +1,9 @@
-// A ModelKind is one kind of thing that MODEL may be on a command line. Each kind has a file in
-// kinds/, which implements the functions of the kind. A new kind needs such a file, and a row in
-// model_kind.cpp.
+// A ModelKind is what verbs do with models of one format (weft/train/task/model_format.h), which
+// MODEL names on a command line. Each kind has a file in kinds/, which implements its functions. A
+// new kind needs such a file, and its name here.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "weft/cli/recipes/recipe_flags.h"
 #include "weft/train/experiment.h"
+#include "weft/train/task/model_format.h"
 
 namespace weft::cli {
 
@@ -19,6 +21,7 @@ struct ArrayModelOptions;
 struct ExportSubject;
 class Inference;
 struct InferenceOptions;
+struct ListedModel;
 struct OnnxOutput;
 struct TextModel;
 struct TextModelOptions;
@@ -31,10 +34,14 @@ struct EvaluationWords {
 
 // A null function means that models of the kind do not have that use.
 struct ModelKind {
-  std::string_view text;                          // "an ONNX file", for messages
-  bool (*is)(const std::string& name) = nullptr;  // whether `name` is one; null: if no other kind
-  bool has_symbolic_extents = false;              // which --dim binds, instead of --context
-  bool is_compiled = false;                       // its plans are made, for one batch and context
+  const train::ModelFormat& format;
+  bool has_symbolic_extents = false;  // which --dim binds, instead of --context
+  bool is_compiled = false;           // its plans are made, for one batch and context
+  // Returns the tensors of its files for `weft inspect`, with their zeros counted if `zeros`.
+  ListedModel (*tensors)(const std::string& name, bool zeros) = nullptr;
+  // Returns the folder or file of weights that `weft finetune` begins with. Throws Error(usage) for
+  // weights that are not tuned.
+  std::string (*tuned)(const std::string& name) = nullptr;
   // Returns whether it is a language model, which text is generated with.
   bool (*generates)(const std::string& name) = nullptr;
   // Returns the model as a function of arrays. Throws Error(usage) for flags that the kind does not
@@ -50,14 +57,13 @@ struct ModelKind {
   train::Experiment (*evaluation)(const std::string& name, const RecipeFlags& flags,
                                   const EvaluationWords& words) = nullptr;
   TextModel (*text_model)(const std::string& name, const TextModelOptions& options) = nullptr;
-  // Returns the weight files that other programs wrote, whose weights may not be finite.
-  std::vector<std::string> (*foreign_weights)(const std::string& name) = nullptr;
 };
 
 extern const ModelKind onnx_kind, published_kind, compiled_kind, run_kind;
+inline constexpr std::array model_kinds = {&onnx_kind, &published_kind, &compiled_kind, &run_kind};
 
-// Returns the kind of `name`. A name of no other kind is a run; opening it fails if that run does
-// not exist. Throws Error(usage) for the name of an ONNX file that does not exist.
+// Returns the kind of `name`, which train::format_of() tells. Throws Error(usage) for the name of
+// an ONNX file that does not exist.
 const ModelKind& kind_of(const std::string& name);
 // Returns the kind of `name` unless it is a compiled model; throws Error(usage), which says that
 // such a model `is_not` ("quantized"), then.

@@ -81,7 +81,7 @@ void check_says_how(const ArrayModel& model) {
                 io::printable(model.name), input_text(model));
   const train::Recipe& recipe = *model.pictures;
   const int64_t channels = (*model.inputs[0].shape)[1].extent;
-  if (!onnx::is_model_file(model.name) || recipe->data.dataset ||
+  if (model.says_normalization || recipe->data.dataset ||
       train::preparation_of(recipe, channels, false).normalization)
     return;
   throw Error(ErrorKind::usage,

@@ -27,7 +27,7 @@ std::string config_text(nn::Options config, DType dtype) {
 }
 
 // GPT-2's names have "mlp", which is no module of weft's GPT, and its matrices are [in, out].
-PublishedForm gpt_form(const nn::Options& config, const ModelSource& source) {
+PublishedForm gpt_form(const nn::Options& config, const train::WeightFiles& source) {
   nn::OptionReader sizes(config, "gpt");
   const models::GptConfig gpt = models::GptConfig::read(
       config, {.kind = InputKind::tokens,
@@ -61,7 +61,7 @@ std::vector<io::FolderFile> vocabulary_files(const std::string& checkpoint) {
 }
 
 std::optional<PublishedForm> form_without_tokenizer(const nn::Options& config,
-                                                    const ModelSource& source) {
+                                                    const train::WeightFiles& source) {
   const nn::Option* type = config.find("model_type");
   if (type == nullptr) return std::nullopt;
   if (*type == nn::Option(std::string("gpt"))) return gpt_form(config, source);
@@ -87,7 +87,7 @@ std::string torch_name(DType dtype) {
   }
 }
 
-std::optional<PublishedForm> published_form(const ModelSource& source) {
+std::optional<PublishedForm> published_form(const train::WeightFiles& source) {
   const auto file = [&](const char* name) { return io::file_of_folder(source.folder, name); };
   const std::string path = file("config.json");
   const bool is_checkpoint = !source.folder.empty() && io::exists(file("MANIFEST.json"));

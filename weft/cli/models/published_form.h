@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "weft/cli/models/model_source.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/decoder.h"
+#include "weft/train/task/model_format.h"
 
 namespace weft::cli {
 
@@ -26,6 +26,6 @@ struct PublishedForm {
 // Returns the form of a checkpoint of weft's own GPT (as GPT-2, with zeros for biases that it
 // lacks) or Llama; nullopt for any other model. Throws Error(data) for files that do not fit their
 // config.json.
-std::optional<PublishedForm> published_form(const ModelSource& source);
+std::optional<PublishedForm> published_form(const train::WeightFiles& source);
 
 }  // namespace weft::cli

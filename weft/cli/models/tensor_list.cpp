@@ -4,7 +4,6 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -13,7 +12,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "weft/base/host/parallel.h"
 #include "weft/base/text/utf8.h"
@@ -22,8 +20,8 @@
 #include "weft/io/gguf.h"
 #include "weft/io/json.h"
 #include "weft/io/safetensors.h"
-#include "weft/onnx/net/net.h"
 #include "weft/train/run/report.h"
+#include "weft/train/task/model_format.h"
 
 namespace weft::cli {
 namespace {
@@ -32,38 +30,11 @@ using nlohmann::json;
 using train::bytes_text;
 using train::count_text;
 
-// Listed is a tensor of a file, with the name of its type: a dtype, or a block format.
-struct Listed {
-  std::string name;
-  std::string_view type;
-  Shape shape;  // shape of the numbers
-  size_t bytes = 0;
-  std::optional<int64_t> zeros = {};  // nullopt: not counted
-};
-
-// Returns how many elements of a tensor are zero; of bytes, in which blocks are, none are counted.
-std::optional<int64_t> zeros_of(const Type& type, std::span<const std::byte> bytes) {
-  const bool counted = type.dtype == DType::i8 || is_float(type.dtype);
-  if (!counted || info(type.dtype).stored_only) return std::nullopt;
-  const size_t size = size_of(type.dtype);
-  std::atomic<int64_t> zeros = 0;
-  parallel_for(type.elements(), [&](int64_t begin, int64_t end) {
-    int64_t here = 0;
-    for (int64_t i = begin; i < end; ++i) {
-      alignas(8) std::array<std::byte, 8> element{};  // aligned, as elements in files need not be
-      std::memcpy(element.data(), bytes.data() + static_cast<size_t>(i) * size, size);
-      if (load(element.data(), type.dtype, 0) == 0) ++here;
-    }
-    zeros += here;
-  });
-  return zeros.load();
-}
-
 struct Sums {
   size_t tensors = 0, bytes = 0;
   int64_t elements = 0, zeros = 0;
 
-  void add(const Listed& tensor) {
+  void add(const ListedTensor& tensor) {
     ++tensors;
     zeros += tensor.zeros.value_or(0);
     bytes += tensor.bytes;
@@ -123,9 +94,9 @@ std::string ranges_text(const std::set<int64_t>& numbers) {
 struct Group {
   std::vector<std::string> parts;
   std::vector<std::set<int64_t>> numbers;  // per position
-  std::vector<const Listed*> entries;
+  std::vector<const ListedTensor*> entries;
 
-  void add(const Listed& entry, const Pattern& pattern) {
+  void add(const ListedTensor& entry, const Pattern& pattern) {
     entries.push_back(&entry);
     parts = pattern.parts;
     numbers.resize(pattern.numbers.size());
@@ -150,10 +121,10 @@ struct Group {
 };
 
 // Returns the groups in the order of their first tensors.
-std::vector<Group> grouped(const std::vector<const Listed*>& entries) {
+std::vector<Group> grouped(const std::vector<const ListedTensor*>& entries) {
   std::vector<Group> groups;
   std::unordered_map<std::string, size_t> known;
-  for (const Listed* entry : entries) {
+  for (const ListedTensor* entry : entries) {
     const Pattern pattern = pattern_of(entry->name);
     std::string key =
         fmt::format("{}{} {}", entry->type, to_string(entry->shape), fmt::join(pattern.parts, "."));
@@ -216,118 +187,52 @@ json to_json(const io::GgufValue& value) {
 
 // ---- files
 
-// Counts operators by name, also in the graphs that attributes hold.
-void count_operators(const std::vector<onnx::Node>& nodes, std::map<std::string, int64_t>& counts) {
-  for (const onnx::Node& node : nodes) {
-    ++counts[io::printable(node.domain.empty() ? node.op : node.domain + "." + node.op)];
-    for (const auto& [name, attribute] : node.attributes)
-      if (const auto* graph = std::get_if<std::shared_ptr<const onnx::Graph>>(&attribute))
-        count_operators((*graph)->nodes, counts);
-  }
-}
-// Returns "Conv 20, Relu 19": the operators of an ONNX file, the most frequent first.
-std::string operators_text(const onnx::Model& model) {
-  std::map<std::string, int64_t> counts;
-  count_operators(model.graph.nodes, counts);
-  for (const onnx::Function& function : model.functions) count_operators(function.nodes, counts);
-  std::vector<std::pair<std::string, int64_t>> sorted(counts.begin(), counts.end());
-  std::ranges::stable_sort(sorted, std::greater(), &std::pair<std::string, int64_t>::second);
-  std::vector<std::string> texts;
-  texts.reserve(sorted.size());
-  for (const auto& [op, count] : sorted) texts.push_back(fmt::format("{} {}", op, count));
-  return fmt::format("{}", fmt::join(texts, ", "));
-}
-// Returns "images f32[batch, 3, 32, 32]", for each input or output.
-std::string values_text(const std::vector<onnx::ValueInfo>& values) {
-  std::vector<std::string> texts;
-  texts.reserve(values.size());
-  for (const onnx::ValueInfo& value : values)
-    texts.push_back(fmt::format("{} {}", io::printable(value.name), to_string(value)));
-  return fmt::format("{}", fmt::join(texts, "; "));
+Sums sums_of(const ListedFile& file) {
+  Sums sums;
+  for (const ListedTensor& tensor : file.tensors) sums.add(tensor);
+  return sums;
 }
 
-// A File is a safetensors, a GGUF or an ONNX file.
-struct File {
-  std::string name;
-  std::vector<Listed> tensors;
-
-  Sums sums() const {
-    Sums sums;
-    for (const Listed& tensor : tensors) sums.add(tensor);
-    return sums;
-  }
-};
+ListedFile listed(const Safetensors& file, bool zeros) {
+  ListedFile result{.name = file.name()};
+  for (const auto& [key, value] : file.metadata())
+    result.metadata.push_back({key, io::printable(value), value});
+  for (const Safetensors::Entry& entry : file.entries())
+    result.tensors.push_back({entry.name, weft::name(entry.type.dtype), entry.type.shape,
+                              entry.type.bytes(),
+                              zeros ? zeros_of(entry.type, file.bytes(entry)) : std::nullopt});
+  return result;
+}
+ListedFile listed(const io::Gguf& file) {
+  ListedFile result{.name = file.name()};
+  for (const auto& [key, value] : file.metadata())
+    result.metadata.push_back(
+        {key, std::visit([](const auto& of) { return text_of(of); }, value), to_json(value)});
+  for (const io::Gguf::Entry& entry : file.entries())
+    result.tensors.push_back({entry.name, entry.type_name(), entry.shape(), entry.type.bytes()});
+  return result;
+}
 
 struct Listing {
-  std::vector<File> files;
-  std::vector<const Listed*> entries;  // tensors of all files
+  std::span<const ListedFile> files;
+  std::vector<const ListedTensor*> entries;  // tensors of all files
   Sums all;
   std::map<std::string, Sums> by_dtype;
   std::map<std::string, std::string> metadata;  // printable
   json metadata_json = json::object();
-
   bool has_zeros;
 
-  Listing(const std::vector<std::string>& paths, bool count_zeros) : has_zeros(count_zeros) {
-    for (const std::string& path : paths) {
-      if (io::is_gguf(path))
-        add(io::Gguf::open(path));
-      else if (onnx::is_model_file(path))
-        add(onnx::read(path));
-      else
-        add(Safetensors::open(path));
-    }
-    for (const File& file : files)
-      for (const Listed& tensor : file.tensors) {
+  Listing(std::span<const ListedFile> model, bool zeros) : files(model), has_zeros(zeros) {
+    for (const ListedFile& file : files) {
+      for (const auto& [key, text, value] : file.metadata) {
+        metadata.emplace(key, text);
+        metadata_json.emplace(key, value);
+      }
+      for (const ListedTensor& tensor : file.tensors) {
         entries.push_back(&tensor);
         all.add(tensor);
         by_dtype[std::string(tensor.type)].add(tensor);
       }
-  }
-
- private:
-  void add(const Safetensors& file) {
-    for (const auto& [key, value] : file.metadata()) {
-      metadata.emplace(key, io::printable(value));
-      metadata_json.emplace(key, value);
-    }
-    File& added = files.emplace_back(File{.name = file.name()});
-    for (const Safetensors::Entry& entry : file.entries())
-      added.tensors.push_back({entry.name, weft::name(entry.type.dtype), entry.type.shape,
-                               entry.type.bytes(),
-                               has_zeros ? zeros_of(entry.type, file.bytes(entry)) : std::nullopt});
-  }
-  void add(const io::Gguf& file) {
-    for (const auto& [key, value] : file.metadata()) {
-      metadata.emplace(key, std::visit([](const auto& of) { return text_of(of); }, value));
-      metadata_json.emplace(key, to_json(value));
-    }
-    File& added = files.emplace_back(File{.name = file.name()});
-    for (const io::Gguf::Entry& entry : file.entries())
-      added.tensors.push_back({entry.name, entry.type_name(), entry.shape(), entry.type.bytes()});
-  }
-  void add(const onnx::Model& model) {
-    std::vector<std::string> opsets;
-    opsets.reserve(model.opsets.size());
-    for (const auto& [domain, version] : model.opsets)
-      opsets.push_back(domain.empty() ? std::to_string(version)
-                                      : fmt::format("{} {}", io::printable(domain), version));
-    const std::pair<const char*, std::string> known[] = {
-        {"producer", io::printable(model.producer)},
-        {"opset", fmt::format("{}", fmt::join(opsets, ", "))},
-        {"inputs", values_text(model.graph.inputs)},
-        {"outputs", values_text(model.graph.outputs)},
-        {"operators", operators_text(model)}};
-    for (const auto& [key, text] : known) {
-      metadata.emplace(key, text);
-      metadata_json.emplace(key, text);
-    }
-    File& added = files.emplace_back(File{.name = model.file});
-    for (const onnx::Initializer& each : model.graph.initializers) {
-      const Type type = each.value.type();
-      added.tensors.push_back(
-          {each.name, weft::name(type.dtype), type.shape, type.bytes(),
-           has_zeros ? zeros_of(type, {each.value->data(), type.bytes()}) : std::nullopt});
     }
   }
 };
@@ -343,11 +248,11 @@ json to_json(const Listing& listing) {
   for (const auto& [dtype, sums] : listing.by_dtype) dtypes[dtype] = to_json(sums);
   json& files = result["files"] = json::array();
   json& tensors = result["tensors"] = json::array();
-  for (const File& file : listing.files) {
-    json entry = to_json(file.sums());
+  for (const ListedFile& file : listing.files) {
+    json entry = to_json(sums_of(file));
     entry["file"] = file.name;
     files.push_back(std::move(entry));
-    for (const Listed& tensor : file.tensors) {
+    for (const ListedTensor& tensor : file.tensors) {
       tensors.push_back({{"name", tensor.name},
                          {"dtype", tensor.type},
                          {"bytes", tensor.bytes},
@@ -365,21 +270,21 @@ Table table_of(const Listing& listing, bool each) {
   std::vector<std::string> columns = {"tensor", "type", "shape", ">count", ">size"};
   if (listing.has_zeros) columns.emplace_back(">zeros");
   Table table(columns);
-  auto add = [&](const std::string& name, const std::vector<const Listed*>& entries) {
-    const Listed& tensor = *entries.front();
+  auto add = [&](const std::string& name, const std::vector<const ListedTensor*>& entries) {
+    const ListedTensor& tensor = *entries.front();
     const size_t count = entries.size();
     std::vector<std::string> row = {
         io::printable(name), std::string(tensor.type), to_string(tensor.shape),
         count > 1 ? fmt::format("x {}", count) : "", text_of_bytes(count * tensor.bytes)};
     if (listing.has_zeros) {
       Sums sums;
-      for (const Listed* entry : entries) sums.add(*entry);
+      for (const ListedTensor* entry : entries) sums.add(*entry);
       row.push_back(tensor.zeros ? text_of_zeros(sums.zeros, sums.elements) : "");
     }
     table.row(row);
   };
-  auto add_each = [&](const std::vector<const Listed*>& entries) {
-    for (const Listed* entry : entries) add(entry->name, {entry});
+  auto add_each = [&](const std::vector<const ListedTensor*>& entries) {
+    for (const ListedTensor* entry : entries) add(entry->name, {entry});
   };
   if (each) {
     add_each(listing.entries);
@@ -395,23 +300,53 @@ Table table_of(const Listing& listing, bool each) {
 }
 }  // namespace
 
-void list_tensors(const std::string& what, const std::vector<std::string>& files, bool all,
-                  bool zeros, bool as_json) {
-  const Listing listing(files, zeros);
+// Returns how many elements of a tensor are zero; of bytes, in which blocks are, none are counted.
+std::optional<int64_t> zeros_of(const Type& type, std::span<const std::byte> bytes) {
+  const bool counted = type.dtype == DType::i8 || is_float(type.dtype);
+  if (!counted || info(type.dtype).stored_only) return std::nullopt;
+  const size_t size = size_of(type.dtype);
+  std::atomic<int64_t> zeros = 0;
+  parallel_for(type.elements(), [&](int64_t begin, int64_t end) {
+    int64_t here = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      alignas(8) std::array<std::byte, 8> element{};  // aligned, as elements in files need not be
+      std::memcpy(element.data(), bytes.data() + static_cast<size_t>(i) * size, size);
+      if (load(element.data(), type.dtype, 0) == 0) ++here;
+    }
+    zeros += here;
+  });
+  return zeros.load();
+}
+
+ListedFile listed(const std::string& weights, bool zeros) {
+  if (io::is_gguf(weights)) return listed(io::Gguf::open(weights));
+  return listed(Safetensors::open(weights), zeros);
+}
+
+ListedModel weight_tensors(const std::string& name, bool zeros) {
+  const train::WeightFiles weights = train::format_of(name).weights(name, /*verify=*/false);
+  ListedModel model{.name = weights.folder.empty() ? weights.files.front() : weights.folder,
+                    .files = {}};
+  for (const std::string& path : weights.files) model.files.push_back(listed(path, zeros));
+  return model;
+}
+
+void list_tensors(const ListedModel& model, bool all, bool zeros, bool as_json) {
+  const Listing listing(model.files, zeros);
   if (as_json) {
     line(io::json_text(to_json(listing), 2));
     return;
   }
   show(fmt::format(
-      "{}: {} tensors, {} parameters, {}{}\n", escaped(what), listing.all.tensors,
+      "{}: {} tensors, {} parameters, {}{}\n", escaped(model.name), listing.all.tensors,
       text_of_elements(listing.all.elements), text_of_bytes(listing.all.bytes),
       zeros ? ", zeros: " + text_of_zeros(listing.all.zeros, listing.all.elements) : ""));
   for (const auto& [key, value] : listing.metadata)
     show(fmt::format("{}: {}\n", io::printable(key), value));
   if (listing.files.size() > 1) {
     Table table({"file", ">tensors", ">size"});
-    for (const File& file : listing.files) {
-      const Sums sums = file.sums();
+    for (const ListedFile& file : listing.files) {
+      const Sums sums = sums_of(file);
       table.row({escaped(file.name), std::to_string(sums.tensors), text_of_bytes(sums.bytes)});
     }
     show(table.text());

@@ -40,7 +40,7 @@ TextModel load_text_model(const std::string& name, const TextModelOptions& optio
   const ModelKind& kind = kind_of(name);
   if (kind.text_model == nullptr)
     throw Error(ErrorKind::usage, "{} is {}, which generates no text.", io::printable(name),
-                kind.text);
+                kind.format.text);
   TextModel model = kind.text_model(name, options);
   model.name = name;
   return model;

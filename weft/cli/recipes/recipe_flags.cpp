@@ -10,8 +10,8 @@
 #include "weft/base/error.h"
 #include "weft/base/text/suggest.h"
 #include "weft/io/files.h"
-#include "weft/models/pretrained.h"
 #include "weft/onnx/file/model.h"
+#include "weft/train/task/model_format.h"
 
 namespace fs = std::filesystem;
 
@@ -167,15 +167,10 @@ void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
 }
 
 train::Recipe load_recipe(const std::string& name, const RecipeFlags& flags) {
-  if (models::is_model(name))
-    throw Error(ErrorKind::usage,
-                "{0} is a model, not a recipe. Hint: weft finetune {0} --data.path FILE, or "
-                "--model.pretrained {0}.",
-                name);
   onnx::check_there(name);
-  if (onnx::is_model_file(name))
-    throw Error(ErrorKind::usage,
-                "{0} is a model, not a recipe. Hint: --model.pretrained {0} with data.", name);
+  if (const std::string_view hint = train::format_of(name).training_hint; !hint.empty())
+    throw Error(ErrorKind::usage, "{} is a model, not a recipe. Hint: {}", name,
+                fmt::format(fmt::runtime(hint), name));
   train::Recipe recipe = name.empty() ? train::Recipe() : train::Recipe::load(find_recipe(name));
   recipe.apply_environment();
   apply_flags(recipe, flags);

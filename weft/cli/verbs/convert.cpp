@@ -15,9 +15,9 @@
 #include "weft/base/numbers/dtype.h"
 #include "weft/base/text/utf8.h"
 #include "weft/cli/models/model_kind.h"
-#include "weft/cli/models/model_source.h"
 #include "weft/cli/models/onnx_output.h"
 #include "weft/cli/models/published_form.h"
+#include "weft/cli/models/text_model.h"
 #include "weft/cli/models/weight_output.h"
 #include "weft/cli/show/terminal.h"
 #include "weft/cli/verbs/verbs.h"
@@ -126,16 +126,15 @@ void refuse_adapter(const std::string& folder) {
 }
 // Returns whether a model's tensors are in blocks, or in the layout of GGUF files, neither of which
 // other programs read in a folder.
-bool needs_folder_form(const ModelSource& source) {
+bool needs_folder_form(const train::WeightFiles& source) {
   if (source.folder.empty()) return io::is_gguf(source.files.front());
   if (!io::exists(io::file_of_folder(source.folder, "config.json"))) return false;
   return !models::blocks_of(models::read_config(source.folder)).is_folder_form();
 }
 
 void convert_to_gguf(const ConvertArguments& arguments, std::optional<DType> dtype) {
-  const std::string source = models::is_model(arguments.model)
-                                 ? arguments.model
-                                 : train::verified_checkpoint(train::locate_run(arguments.model));
+  const bool is_run = &train::format_of(arguments.model) == &train::run_format;
+  const std::string source = is_run ? checkpoint_of(arguments.model) : arguments.model;
   refuse_adapter(source);
   const models::Pretrained model = models::load_pretrained(source, {.dtype = dtype});
   const models::Decoder& decoder = decoder_of(model, source, "GGUF files of decoders are written");
@@ -202,7 +201,8 @@ void convert_from_blocks(const ConvertArguments& arguments, size_t shard_bytes,
 
 void convert_tensors(const ConvertArguments& arguments, size_t shard_bytes,
                      std::optional<DType> dtype) {
-  const ModelSource source = find_model(arguments.model, /*verify=*/true);
+  const train::WeightFiles source =
+      train::format_of(arguments.model).weights(arguments.model, /*verify=*/true);
   if (!source.folder.empty()) refuse_adapter(source.folder);
   if (needs_folder_form(source))
     return convert_from_blocks(arguments, shard_bytes,
@@ -235,8 +235,8 @@ int convert(const ConvertArguments& arguments) {
                                      : arguments.dtype == "bf16" ? std::optional(DType::bf16)
                                                                  : std::nullopt;
   const ModelKind& kind = open_kind_of(arguments.model, "converted");
-  if (arguments.to != "onnx" && &kind == &onnx_kind)
-    throw Error(ErrorKind::usage, "an ONNX file is converted with --to onnx. Got --to {}.",
+  if (arguments.to != "onnx" && kind.format.weights == nullptr)
+    throw Error(ErrorKind::usage, "{} is converted with --to onnx. Got --to {}.", kind.format.text,
                 arguments.to);
   if (arguments.to != "onnx" &&
       (arguments.batch > 0 || arguments.context > 0 || !arguments.dims.empty()))

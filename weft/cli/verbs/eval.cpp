@@ -13,9 +13,7 @@
 #include "weft/cli/show/terminal.h"
 #include "weft/cli/verbs/verbs.h"
 #include "weft/io/json.h"
-#include "weft/io/model_folder.h"
 #include "weft/nn/block_activations.h"
-#include "weft/onnx/file/model.h"
 #include "weft/train/checkpoint/checkpoint.h"
 
 namespace weft::cli {
@@ -41,7 +39,8 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
       activations_of(arguments.activations, *experiment.model, arguments.checkpoint)));
   train::Evaluation evaluation = train::evaluate(experiment);
   if (!std::isfinite(evaluation.loss)) {
-    if (kind.foreign_weights != nullptr) models::refuse_non_finite(kind.foreign_weights(name));
+    if (const auto weights = kind.format.weights; weights != nullptr && !is_run)
+      models::refuse_non_finite(weights(name, /*verify=*/false).files);
     throw Error(ErrorKind::non_finite, "{}: the loss is not finite.", folder);
   }
   if (arguments.as_json) {

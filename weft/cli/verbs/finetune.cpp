@@ -4,44 +4,27 @@
 #include <filesystem>
 
 #include "weft/base/error.h"
-#include "weft/cli/models/model_source.h"
+#include "weft/cli/models/model_kind.h"
 #include "weft/io/files.h"
 #include "weft/models/pretrained.h"
-#include "weft/train/checkpoint/checkpoint.h"
 
 namespace weft::cli {
 namespace {
 namespace fs = std::filesystem;
 
+// Returns whether `name` is a recipe, which precedes a run of its name.
+bool is_recipe(const std::string& name) {
+  const auto has_its_name = [&](const fs::path& recipe) { return recipe.stem() == name; };
+  return io::exists(name, ErrorKind::usage) ? !io::is_folder(name, ErrorKind::usage)
+                                            : std::ranges::any_of(known_recipes(), has_its_name);
+}
+
 // Returns the folder or file of the weights that `name` is; "" where it is a recipe.
 std::string weights_named(const std::string& name) {
   if (name.empty() || name == "-") return "";
-  if (models::is_model(name)) return name;
-  const auto has_its_name = [&](const fs::path& recipe) { return recipe.stem() == name; };
-  if (io::exists(name, ErrorKind::usage) ? !io::is_folder(name, ErrorKind::usage)
-                                         : std::ranges::any_of(known_recipes(), has_its_name))
-    return "";
-  const std::string run = train::locate_run(name);
-  if (!io::exists(run, ErrorKind::usage))
-    throw Error(ErrorKind::usage, "{}: no such model, run or recipe. Hint: weft list recipes.",
-                io::printable(name));
-  if (!is_checkpoint_or_run(run))
-    throw Error(ErrorKind::usage,
-                "{} is no folder of a model, which has a config.json, and no run of weft's.",
-                io::printable(name));
-  std::string checkpoint = train::verified_checkpoint(run);
-  const train::Recipe recipe = train::checkpoint_recipe(checkpoint);
-  if (recipe->adapter.type)
-    throw Error(ErrorKind::usage,
-                "{0} has an adapter, without the weights that it adapts. Hint: weft merge {0} OUT, "
-                "then weft finetune OUT.",
-                io::printable(name));
-  if (!recipe->model.pretrained)
-    throw Error(ErrorKind::usage,
-                "{0} is a run of weft's own, and published models are tuned. Hint: weft convert "
-                "{0} OUT --to hf, then weft finetune OUT, for a gpt or llama.",
-                io::printable(name));
-  return checkpoint;
+  const ModelKind& kind = kind_of(name);
+  const bool is_weights = kind.tuned != nullptr && !(&kind == &run_kind && is_recipe(name));
+  return is_weights ? kind.tuned(name) : "";
 }
 }  // namespace
 

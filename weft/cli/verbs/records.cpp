@@ -11,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/base/text/suggest.h"
 #include "weft/base/text/utf8.h"
+#include "weft/cli/models/model_kind.h"
 #include "weft/cli/models/tensor_list.h"
 #include "weft/cli/show/run_log.h"
 #include "weft/cli/show/terminal.h"
@@ -298,11 +299,15 @@ int ckpt_ls(const std::string& run, bool as_json) {
 }
 
 int ckpt_inspect(const std::string& name, bool all, bool as_json) {
-  std::string file = name;
   std::error_code none;
+  ListedModel model{.name = name, .files = {}};
   if (!fs::is_regular_file(name, none))
-    file = train::weights_of(train::find_checkpoint(train::locate_run(name)));
-  list_tensors(file, {file}, all, /*zeros=*/false, as_json);
+    model.name = train::weights_of(train::find_checkpoint(train::locate_run(name)));
+  if (const ModelKind& kind = kind_of(model.name); kind.format.weights == nullptr)
+    model = kind.tensors(model.name, /*zeros=*/false);
+  else
+    model.files.push_back(listed(model.name, /*zeros=*/false));
+  list_tensors(model, all, /*zeros=*/false, as_json);
   return 0;
 }
 

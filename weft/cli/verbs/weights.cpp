@@ -10,7 +10,6 @@
 #include "weft/base/numbers/block_format.h"
 #include "weft/base/text/utf8.h"
 #include "weft/cli/models/model_kind.h"
-#include "weft/cli/models/model_source.h"
 #include "weft/cli/models/quantize_net.h"
 #include "weft/cli/models/tensor_list.h"
 #include "weft/cli/models/text_model.h"
@@ -18,7 +17,6 @@
 #include "weft/cli/show/terminal.h"
 #include "weft/cli/verbs/verbs.h"
 #include "weft/io/files.h"
-#include "weft/io/gguf.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/adapter.h"
 #include "weft/models/decoder.h"
@@ -55,11 +53,8 @@ void add_inspect(Program& program) {
                    "weft inspect Llama-3.2-1B --json\nweft inspect mnist --all",
        .run = [arguments] {
          const std::string& model = arguments->model;
-         const bool is_file = io::is_gguf(model) || onnx::is_model_file(model);
-         const ModelSource source =
-             is_file ? ModelSource{.files = {model}} : find_model(model, /*verify=*/false);
-         const std::string& what = source.folder.empty() ? source.files.front() : source.folder;
-         list_tensors(what, source.files, arguments->all, arguments->zeros, arguments->as_json);
+         list_tensors(kind_of(model).tensors(model, arguments->zeros), arguments->all,
+                      arguments->zeros, arguments->as_json);
          return 0;
        }});
   verb.options = {
@@ -227,7 +222,7 @@ struct PruneArguments {
 int prune(const PruneArguments& arguments) {
   const std::string& path = arguments.out.path;
   (void)arguments.out.checked();
-  if (onnx::is_model_file(arguments.run) && is_file(arguments.run))
+  if (&train::format_of(arguments.run) == &train::onnx_format && is_file(arguments.run))
     throw Error(ErrorKind::usage,
                 "{0} is an ONNX file: wanted is a run whose channels were pruned, or its "
                 "checkpoint. Hint: weft train RECIPE --model.pretrained {0} --pruning.pattern "
@@ -289,7 +284,7 @@ int merge(const MergeArguments& arguments) {
   const std::string folder = adapter_folder_of(arguments.adapter);
   const std::string base =
       arguments.base.empty() ? models::read_adapter_config(folder).base : arguments.base;
-  if (!models::is_model(base))
+  if (&train::format_of(base) != &train::published_format)
     throw Error(ErrorKind::usage,
                 "the adapter is one of '{}', which is no folder of a model. Hint: --base FOLDER.",
                 io::printable(base));

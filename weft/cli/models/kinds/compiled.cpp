@@ -13,6 +13,7 @@
 #include "weft/base/error.h"
 #include "weft/cli/models/array_model.h"
 #include "weft/cli/models/model_kind.h"
+#include "weft/cli/models/tensor_list.h"
 #include "weft/cli/models/text_model.h"
 #include "weft/data/chat_template/tokenizer_config.h"
 #include "weft/device/registry.h"
@@ -118,8 +119,6 @@ class Opened {
   std::shared_ptr<Workspace> arena_ = std::make_shared<Workspace>();
   std::map<std::string, std::unique_ptr<Executable>> executables_;
 };
-
-bool is_compiled(const std::string& name) { return name.ends_with(io::artifact_ending); }
 
 void refuse_flags(const std::string& name, const RecipeFlags& flags) {
   if (!flags.empty())
@@ -265,9 +264,9 @@ ArrayModel compiled_arrays(const std::string& name, const ArrayModelOptions& opt
 }
 }  // namespace
 
-constinit const ModelKind compiled_kind{.text = "a compiled model",
-                                        .is = is_compiled,
+constinit const ModelKind compiled_kind{.format = train::compiled_format,
                                         .is_compiled = true,
+                                        .tensors = weight_tensors,
                                         .arrays = compiled_arrays,
                                         .text_model = compiled_text_model};
 

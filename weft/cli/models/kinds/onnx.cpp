@@ -1,5 +1,7 @@
 // An ONNX file as MODEL.
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "weft/cli/models/inference.h"
 #include "weft/cli/models/model_kind.h"
 #include "weft/cli/models/onnx_output.h"
+#include "weft/cli/models/tensor_list.h"
 #include "weft/io/files.h"
 #include "weft/onnx/net/runner.h"
 #include "weft/runtime/executable.h"
@@ -62,8 +65,67 @@ ArrayModel onnx_arrays(const std::string& name, const ArrayModelOptions& options
     return std::vector<Tensor>(results.begin(), results.end());
   };
   if (takes_pictures(loaded->net)) model.pictures = recipe;
+  model.says_normalization = false;
   return model;
 }
+
+// ---- tensors
+
+// Counts operators by name, also in the graphs that attributes hold.
+void count_operators(const std::vector<onnx::Node>& nodes, std::map<std::string, int64_t>& counts) {
+  for (const onnx::Node& node : nodes) {
+    ++counts[io::printable(node.domain.empty() ? node.op : node.domain + "." + node.op)];
+    for (const auto& [name, attribute] : node.attributes)
+      if (const auto* graph = std::get_if<std::shared_ptr<const onnx::Graph>>(&attribute))
+        count_operators((*graph)->nodes, counts);
+  }
+}
+// Returns "Conv 20, Relu 19": the operators of an ONNX file, the most frequent first.
+std::string operators_text(const onnx::Model& model) {
+  std::map<std::string, int64_t> counts;
+  count_operators(model.graph.nodes, counts);
+  for (const onnx::Function& function : model.functions) count_operators(function.nodes, counts);
+  std::vector<std::pair<std::string, int64_t>> sorted(counts.begin(), counts.end());
+  std::ranges::stable_sort(sorted, std::greater(), &std::pair<std::string, int64_t>::second);
+  std::vector<std::string> texts;
+  texts.reserve(sorted.size());
+  for (const auto& [op, count] : sorted) texts.push_back(fmt::format("{} {}", op, count));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+// Returns "images f32[batch, 3, 32, 32]", for each input or output.
+std::string values_text(const std::vector<onnx::ValueInfo>& values) {
+  std::vector<std::string> texts;
+  texts.reserve(values.size());
+  for (const onnx::ValueInfo& value : values)
+    texts.push_back(fmt::format("{} {}", io::printable(value.name), to_string(value)));
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+ListedModel onnx_tensors(const std::string& name, bool zeros) {
+  const onnx::Model model = onnx::read(name);
+  std::vector<std::string> opsets;
+  opsets.reserve(model.opsets.size());
+  for (const auto& [domain, version] : model.opsets)
+    opsets.push_back(domain.empty() ? std::to_string(version)
+                                    : fmt::format("{} {}", io::printable(domain), version));
+  const std::pair<const char*, std::string> known[] = {
+      {"producer", io::printable(model.producer)},
+      {"opset", fmt::format("{}", fmt::join(opsets, ", "))},
+      {"inputs", values_text(model.graph.inputs)},
+      {"outputs", values_text(model.graph.outputs)},
+      {"operators", operators_text(model)}};
+  ListedFile file{.name = model.file};
+  for (const auto& [key, text] : known) file.metadata.push_back({key, text, text});
+  for (const onnx::Initializer& each : model.graph.initializers) {
+    const Type type = each.value.type();
+    file.tensors.push_back(
+        {each.name, weft::name(type.dtype), type.shape, type.bytes(),
+         zeros ? zeros_of(type, {each.value->data(), type.bytes()}) : std::nullopt});
+  }
+  return {.name = name, .files = {std::move(file)}};
+}
+
+// ---- inference
 
 // Passes is the forward pass of an ONNX file.
 class Passes : public Inference {
@@ -200,9 +262,9 @@ train::Experiment onnx_evaluation(const std::string& file, const RecipeFlags& fl
 }
 }  // namespace
 
-constinit const ModelKind onnx_kind{.text = "an ONNX file",
-                                    .is = onnx::is_model_file,
+constinit const ModelKind onnx_kind{.format = train::onnx_format,
                                     .has_symbolic_extents = true,
+                                    .tensors = onnx_tensors,
                                     .arrays = onnx_arrays,
                                     .inference = onnx_inference,
                                     .subject = onnx_subject,

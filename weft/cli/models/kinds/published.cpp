@@ -14,6 +14,7 @@
 #include "weft/cli/models/inference.h"
 #include "weft/cli/models/model_kind.h"
 #include "weft/cli/models/onnx_output.h"
+#include "weft/cli/models/tensor_list.h"
 #include "weft/cli/models/text_flags.h"
 #include "weft/cli/models/text_model.h"
 #include "weft/data/chat_template/tokenizer_config.h"
@@ -222,6 +223,8 @@ void check_sampling(const io::GenerationConfig& config) try {
   throw Error(ErrorKind::data, "{}: {}", config.file, error.what());
 }
 
+std::string itself(const std::string& name) { return name; }
+
 bool is_decoder(const std::string& model) {
   return models::load_pretrained(model, {.weights = false}).decoder != nullptr;
 }
@@ -265,14 +268,14 @@ TextModel published_text(const std::string& folder, const TextModelOptions& opti
   return model;
 }
 
-constinit const ModelKind published_kind{.text = "a published model",
-                                         .is = models::is_model,
+constinit const ModelKind published_kind{.format = train::published_format,
+                                         .tensors = weight_tensors,
+                                         .tuned = itself,
                                          .generates = is_decoder,
                                          .arrays = published_arrays,
                                          .inference = published_inference,
                                          .subject = published_subject,
                                          .evaluation = published_evaluation,
-                                         .text_model = published_text_model,
-                                         .foreign_weights = io::weight_files};
+                                         .text_model = published_text_model};
 
 }  // namespace weft::cli

@@ -7,6 +7,7 @@
 #include "weft/cli/models/array_model.h"
 #include "weft/cli/models/model_kind.h"
 #include "weft/cli/models/onnx_output.h"
+#include "weft/cli/models/tensor_list.h"
 #include "weft/cli/models/text_model.h"
 #include "weft/io/files.h"
 #include "weft/models/pretrained.h"
@@ -58,6 +59,30 @@ train::Experiment run_evaluation(const std::string& name, const RecipeFlags& fla
   return load_experiment(checkpoint_of(name), flags, /*with_data=*/true);
 }
 
+std::string tuned_checkpoint(const std::string& name) {
+  const std::string run = train::locate_run(name);
+  if (!io::exists(run, ErrorKind::usage))
+    throw Error(ErrorKind::usage, "{}: no such model, run or recipe. Hint: weft list recipes.",
+                io::printable(name));
+  if (!train::is_checkpoint_or_run(run))
+    throw Error(ErrorKind::usage,
+                "{} is no folder of a model, which has a config.json, and no run of weft's.",
+                io::printable(name));
+  std::string checkpoint = train::verified_checkpoint(run);
+  const train::Recipe recipe = train::checkpoint_recipe(checkpoint);
+  if (recipe->adapter.type)
+    throw Error(ErrorKind::usage,
+                "{0} has an adapter, without the weights that it adapts. Hint: weft merge {0} OUT, "
+                "then weft finetune OUT.",
+                io::printable(name));
+  if (!recipe->model.pretrained)
+    throw Error(ErrorKind::usage,
+                "{0} is a run of weft's own, and published models are tuned. Hint: weft convert "
+                "{0} OUT --to hf, then weft finetune OUT, for a gpt or llama.",
+                io::printable(name));
+  return checkpoint;
+}
+
 TextModel text_model_of(train::Experiment experiment) {
   if (experiment.task != train::Task::causal_lm)
     throw Error(ErrorKind::usage,
@@ -86,7 +111,7 @@ TextModel adapted(const train::Recipe& recipe, TextModelOptions options,
     base = flag.value;
     return true;
   });
-  if (&kind_of(base) != &published_kind)
+  if (&train::format_of(base) != &train::published_format)
     throw Error(ErrorKind::usage,
                 "{} adapts {}, which is no published model. Hint: --model.pretrained FOLDER.",
                 checkpoint, io::printable(base));
@@ -121,7 +146,9 @@ TextModel run_text_model(const std::string& name, const TextModelOptions& option
 }
 }  // namespace
 
-constinit const ModelKind run_kind{.text = "a run",
+constinit const ModelKind run_kind{.format = train::run_format,
+                                   .tensors = weight_tensors,
+                                   .tuned = tuned_checkpoint,
                                    .generates = generates,
                                    .arrays = run_arrays,
                                    .subject = run_subject,
