@@ -209,7 +209,8 @@ TEST_CASE("averages that would stand still, and a warm-up without averages, are 
   CHECK(fails_with(place.weft({"plan", "images.yaml", "--ema.warmup", "false"}), usage,
                    "--ema.warmup: ema.warmup needs ema.decay. Hint: --ema.decay 0.999.") == "");
   CHECK(fails_with(
-            place.weft({"plan", "images.yaml", "--ema.decay", "0.9", "--train.precision", "bf16"}),
+            place.weft({"plan", "images.yaml", "--ema.decay", "0.9", "--train.precision", "bf16",
+                        "--on", "h100"}),  // which has products in bfloat16
             usage,
             "--ema.decay: ema.decay: fc1.weight is bf16, whose average would not move: an update "
             "changes it by less than its rounding. Hint: --train.precision bf16-mixed.") == "");
