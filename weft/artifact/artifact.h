@@ -1,16 +1,17 @@
 // An Artifact is a compiled model in one file, FILE.weft: the plans of its steps, the variables
 // that they share, and what a program needs to know of the model. It starts without a graph and
-// without passes. The file is a sealed safetensors file (io/safetensors.h) with the plans in JSON
-// (plan_json.h) as one of its tensors; the elements of variables are beside it or inside.
+// without passes. The file is a sealed safetensors file (io/safetensors.h). Among its tensors are
+// JSON that describes the model, and for each program JSON of its plan (plan_json.h), which is read
+// when that program first runs; the elements of variables are beside them or in another file.
 #pragma once
 
-#include <cstddef>
+#include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "weft/base/memory/buffer.h"
 #include "weft/io/model_folder.h"
 #include "weft/ir/bindings.h"
 #include "weft/tensor/tensor.h"
@@ -28,9 +29,8 @@ struct Artifact {
   std::string device = "cpu";  // a backend, whose plans they are
   std::vector<Program> programs;
   // The model's own variables: their elements may be in a file of weights, all others are inside.
-  // Reading leaves this empty.
   std::vector<Variable> weights = {};
-  std::vector<io::FolderFile> files;  // of the model, such as its tokenizer
+  std::vector<io::FolderFile> files = {};  // of the model, such as its tokenizer
 };
 
 // Writes an artifact, for this machine, with the machine code that the device's compiler kept
@@ -46,15 +46,24 @@ struct ReadOptions {
   // again, which a note says once.
   bool trust = false;
 };
-// Reads an artifact and binds its plans to new variables, which are views of the file. Throws
-// Error(checkpoint) for a file that is damaged, or of another version or model than it says, and
-// for weights that do not fit; Error(device) for plans of another device, instruction set or number
-// of threads.
-Artifact read_artifact(const std::string& path, const ReadOptions& options = {});
-// Read the plans alone, of a file in memory or of the JSON that it holds, for tests with damaged
-// ones; `name` appears in messages. They throw as read_artifact() does.
-std::vector<Plan> plans_in(std::span<const std::byte> file, const std::string& name);
-std::vector<Plan> plans_in_json(std::string_view json, const std::string& name);
-std::string plans_json(const Artifact& artifact);  // the JSON, without machine code
+
+// An OpenArtifact is an artifact whose variables are views of its file. The file was opened once;
+// one that takes its name later changes nothing.
+struct OpenArtifact {
+  std::string kind, about, device;  // as those of Artifact
+  std::vector<std::string> programs;
+  io::ModelFiles files;
+  // Reads the plan of one of `programs`, checks it and binds it to the variables. Throws
+  // Error(checkpoint) for a plan that is broken, and Error(usage) for another name.
+  std::function<BoundPlan(std::string_view name)> read;
+};
+
+// Opens an artifact. Throws Error(checkpoint) for a file that is damaged, or of another version or
+// model than it says, and for weights that do not fit; Error(device) for plans of another device,
+// instruction set or number of threads.
+OpenArtifact open_artifact(const std::string& path, const ReadOptions& options = {});
+// Does the same with a file in memory; `name` appears in messages.
+OpenArtifact open_artifact(std::shared_ptr<Buffer> file, const std::string& name,
+                           const ReadOptions& options = {});
 
 }  // namespace weft::artifact

@@ -15,8 +15,11 @@
 
 namespace weft::artifact {
 
-inline constexpr int64_t format = 1;
-inline constexpr std::string_view plans_name = "weft/plans.json";
+inline constexpr int64_t format = 2;
+inline constexpr std::string_view model_name = "weft/model.json", file_prefix = "weft/file/";
+inline std::string program_name(size_t number) {
+  return fmt::format("weft/program/{}.json", number);
+}
 inline std::string constant_name(size_t number) { return fmt::format("weft/constant/{}", number); }
 inline std::string kernel_name(size_t number) { return fmt::format("weft/kernel/{}", number); }
 

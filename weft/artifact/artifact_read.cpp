@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -63,21 +63,11 @@ std::string_view text_of(const io::Safetensors& file, const io::TensorFile::Entr
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-json plans_of(const io::Safetensors& file) {
+json model_of(const io::Safetensors& file) {
   io::check_seal(file);
-  const io::TensorFile::Entry* const entry = file.find(plans_name);
+  const io::TensorFile::Entry* const entry = file.find(model_name);
   if (entry == nullptr) refuse(file.name(), "it holds no plans. Hint: weft compile writes them");
   return parsed(text_of(file, *entry), file.name());
-}
-
-std::vector<Plan> plans_of(const json& all, const std::vector<PlanVariable>& table) {
-  std::vector<Plan> plans;
-  for (const json& program : io::value_at(all, "programs"))
-    plans.push_back(plan_of(io::value_at(program, "plan"), table));
-  return plans;
-}
-std::vector<Plan> plans_of(const json& all, const std::string& file) {
-  return reading(file, [&] { return plans_of(all, variables_of(io::value_at(all, "variables"))); });
 }
 
 // Returns target_here() of the device that plans are for.
@@ -108,31 +98,52 @@ void check_target(const std::string& file, const json& target) {
 
 class ArtifactReader {
  public:
-  ArtifactReader(const std::string& path, const ReadOptions& options)
-      : path_(path), options_(options), file_(io::Safetensors::open(path)), all_(plans_of(file_)) {}
+  ArtifactReader(io::Safetensors file, const ReadOptions& options)
+      : path_(file.name()), options_(options), file_(std::move(file)), all_(model_of(file_)) {}
 
-  Artifact read() {
+  // Makes the variables, and returns the artifact without its programs.
+  OpenArtifact open() {
     return reading(path_, [&] {
       check_target(path_, io::value_at(all_, "target"));
       take_code();
       table_ = variables_of(io::value_at(all_, "variables"));
-      plans_ = plans_of(all_, table_);
       make_variables();
       load_elements();
-      Artifact artifact{.kind = io::text_at(all_, "kind"),
-                        .about = io::json_text(io::value_at(all_, "about")),
-                        .device = io::text_at(io::value_at(all_, "target"), "device")};
-      for (size_t i = 0; i < plans_.size(); ++i)
-        artifact.programs.push_back(program_of(all_["programs"][i], std::move(plans_[i])));
-      for (const io::TensorFile::Entry& entry : file_.entries())
-        if (entry.name.starts_with(io::folder_prefix))
-          artifact.files.push_back(
-              {entry.name.substr(io::folder_prefix.size()), std::string(text_of(file_, entry))});
+      OpenArtifact artifact{.kind = io::text_at(all_, "kind"),
+                            .about = io::json_text(io::value_at(all_, "about")),
+                            .device = io::text_at(io::value_at(all_, "target"), "device"),
+                            .programs = programs_ = io::texts_at(all_, "programs"),
+                            .files = {path_, model_files()},
+                            .read = {}};
+      for (size_t i = 0; i < programs_.size(); ++i) (void)program_text(i);
       return artifact;
+    });
+  }
+  // Reads the plan of a program, verifies it and binds it to the variables.
+  BoundPlan read(std::string_view name) const {
+    const auto found = std::ranges::find(programs_, name);
+    WEFT_CHECK(found != programs_.end(), "{}: it has no plan {}.", path_, io::printable(name));
+    return reading(path_, [&] {
+      const json text =
+          io::parse_json(program_text(static_cast<size_t>(found - programs_.begin())));
+      return bound(text, plan_of(io::value_at(text, "plan"), table_));
     });
   }
 
  private:
+  std::vector<io::FolderFile> model_files() const {
+    std::vector<io::FolderFile> files;
+    for (const io::TensorFile::Entry& entry : file_.entries())
+      if (entry.name.starts_with(file_prefix))
+        files.push_back(
+            {entry.name.substr(file_prefix.size()), std::string(text_of(file_, entry))});
+    return files;
+  }
+  std::string_view program_text(size_t number) const {
+    const io::TensorFile::Entry* const entry = file_.find(program_name(number));
+    if (entry == nullptr) refuse(path_, fmt::format("plan {} is missing", number));
+    return text_of(file_, *entry);
+  }
   // Hands the machine code to the device's compiler if this user signed it, or trusts it.
   void take_code() const {
     if (!all_.contains("kernels")) return;
@@ -177,23 +188,22 @@ class ArtifactReader {
       if (variable.copy_of < 0)
         handles_[i] = Variable(variable.name, variable.type, variable.category);
       std::shared_ptr<VariableState> state =
-          variable.copy_of < 0 ? handles_[i].state() : make_copy(variable);
+          variable.copy_of < 0 ? handles_[i].state() : make_copy(variable, texts[i]);
       if (!variable.sources.empty()) derive(*state, variable, io::value_at(texts[i], "expression"));
       states_.push_back(std::move(state));
     }
   }
-  std::shared_ptr<VariableState> make_copy(const PlanVariable& copy) const {
+  std::shared_ptr<VariableState> make_copy(const PlanVariable& copy, const json& text) const {
     const PlanVariable& source = table_[static_cast<size_t>(copy.copy_of)];
     const bool is_narrow = copy.type.dtype == DType::bf16 || copy.type.dtype == DType::f16;
     if (!is_narrow || source.type != Type{DType::f32, copy.type.shape} || source.copy_of >= 0)
       throw io::JsonError(
           fmt::format("{} is no copy of {}", to_string(copy.type), to_string(source.type)));
-    size_t room = copy.type.bytes();  // with the padding that plans give it
-    for (const Plan& plan : plans_)
-      for (const Slot& slot : plan.slots)
-        if (slot.variable >= 0 && plan.variable(slot).id == copy.id)
-          room = std::max(room, slot.bytes);
-    return copy_in(states_[static_cast<size_t>(copy.copy_of)], copy.type.dtype, room);
+    const int64_t room = io::integer_at(text, "room");  // with the padding of its plans
+    if (room < static_cast<int64_t>(copy.type.bytes()))
+      throw io::JsonError(fmt::format("a copy of {} has {} bytes", to_string(copy.type), room));
+    return copy_in(states_[static_cast<size_t>(copy.copy_of)], copy.type.dtype,
+                   static_cast<size_t>(room));
   }
   void derive(VariableState& state, const PlanVariable& variable, const json& text) const {
     const json& nodes = io::value_at(text, "nodes");
@@ -236,7 +246,8 @@ class ArtifactReader {
   }
 
   void load_elements() {
-    io::NamedVariables weights, others;
+    io::NamedVariables here, there;
+    std::set<std::string> names;
     const std::string file = weights_path();
     const bool are_inside = file == path_;
     for (size_t i = 0; i < table_.size(); ++i) {
@@ -244,25 +255,24 @@ class ArtifactReader {
       if (!text.contains("elements")) continue;
       if (!table_[i].sources.empty() && !are_inside) continue;  // from the weights that were inside
       if (table_[i].copy_of >= 0) throw io::JsonError("a copy has elements of its own");
-      (io::truth_at(text, "is_weight") ? weights : others)
-          .emplace_back(io::text_at(text, "elements"), handles_[i]);
+      const std::string name = io::text_at(text, "elements");
+      if (!names.insert(name).second)
+        throw io::JsonError(fmt::format("'{}' is two variables", io::printable(name)));
+      (io::truth_at(text, "is_weight") && !are_inside ? there : here)
+          .emplace_back(name, handles_[i]);
     }
-    load(path_, others, {.map = true, .strict = false});
-    const std::vector<std::string> own = {"weft/*", std::string(io::seal_name)};
-    load(file, weights, {.ignore = own, .map = true, .strict = !are_inside});
+    if (!here.empty()) {
+      const io::Loaded loaded = io::load_into(file_, here, {.map = true, .strict = false});
+      if (!loaded.missing.empty())
+        refuse(path_, fmt::format("it has no tensor '{}'", io::printable(loaded.missing.front())));
+    }
+    if (!there.empty())
+      io::load_into(file, there, {.ignore = {"weft/*", std::string(io::seal_name)}, .map = true});
     if (!are_inside) return;
     for (const auto& state : states_)
       if (state->derivation != nullptr)
         for (const auto& source : state->derivation->sources)
           state->derivation->seen.push_back(source->storage->writes());
-  }
-  // Makes variables views of a file.
-  static void load(const std::string& file, const io::NamedVariables& variables,
-                   const io::LoadOptions& options) {
-    if (variables.empty()) return;
-    const io::Loaded loaded = io::load_into(file, variables, options);
-    if (!loaded.missing.empty())
-      refuse(file, fmt::format("it has no tensor '{}'", io::printable(loaded.missing.front())));
   }
   // Returns the file of weights: another one than the artifact's own, one beside it, or itself.
   std::string weights_path() const {
@@ -274,9 +284,8 @@ class ArtifactReader {
     return (std::filesystem::path(path_).parent_path() / name).string();
   }
 
-  Program program_of(const json& text, Plan plan) const {
-    Program program{.name = io::text_at(text, "name"), .bound = {}};
-    Bindings& bindings = program.bound.bindings;
+  BoundPlan bound(const json& text, Plan plan) const {
+    Bindings bindings;
     for (PlanVariable& variable : plan.variables) {
       bindings.variables.push_back(states_[variable.id - 1]);
       variable.id = bindings.variables.back()->id;
@@ -288,8 +297,7 @@ class ArtifactReader {
           index_of(io::value_at(each, "number"), SIZE_MAX, "a constant"), plan.slots[slot].type);
     }
     check_storage(plan, bindings);
-    program.bound.plan = std::move(plan);
-    return program;
+    return {.plan = std::move(plan), .bindings = std::move(bindings)};
   }
 
   // Refuses slots that are larger than what they stand for.
@@ -310,25 +318,25 @@ class ArtifactReader {
   io::Safetensors file_;
   json all_;
   std::vector<PlanVariable> table_;  // whose ids are their places, from 1 on
-  std::vector<Plan> plans_;
+  std::vector<std::string> programs_;
   std::vector<Variable> handles_;                       // of table_; empty for copies
   std::vector<std::shared_ptr<VariableState>> states_;  // of table_
 };
+
+OpenArtifact opened(io::Safetensors file, const ReadOptions& options) {
+  const auto reader = std::make_shared<ArtifactReader>(std::move(file), options);
+  OpenArtifact artifact = reader->open();
+  artifact.read = [reader](std::string_view name) { return reader->read(name); };
+  return artifact;
+}
 }  // namespace
 
-Artifact read_artifact(const std::string& path, const ReadOptions& options) {
-  return ArtifactReader(path, options).read();
+OpenArtifact open_artifact(const std::string& path, const ReadOptions& options) {
+  return opened(io::Safetensors::open(path, io::Mapping::copy_on_write), options);
 }
-
-std::vector<Plan> plans_in(std::span<const std::byte> file, const std::string& name) {
-  const auto bytes = Buffer::allocate(file.size());
-  std::memcpy(bytes->data, file.data(), file.size());
-  const json all = plans_of(io::Safetensors::parse(bytes, name));
-  return plans_of(all, name);
-}
-
-std::vector<Plan> plans_in_json(std::string_view text, const std::string& name) {
-  return plans_of(parsed(text, name), name);
+OpenArtifact open_artifact(std::shared_ptr<Buffer> file, const std::string& name,
+                           const ReadOptions& options) {
+  return opened(io::Safetensors::parse(std::move(file), name), options);
 }
 
 }  // namespace weft::artifact

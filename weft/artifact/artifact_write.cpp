@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -51,10 +52,9 @@ class ArtifactWriter {
   void write(const std::string& path, const std::string& weights) {
     json all = text(weights);
     add_code(all);
-    const std::string plans = io::json_text(all);
-    tensors_.push_back(bytes_of(std::string(plans_name), plans));
+    add_text(std::string(model_name), io::json_text(all));
     for (const io::FolderFile& file : artifact_.files)
-      tensors_.push_back(bytes_of(std::string(io::folder_prefix) + file.name, file.contents));
+      tensors_.push_back(bytes_of(std::string(file_prefix) + file.name, file.contents));
     if (weights.empty())
       tensors_.insert(tensors_.end(), weights_.begin(), weights_.end());
     else
@@ -62,10 +62,14 @@ class ArtifactWriter {
     io::write_sealed_safetensors(path, std::move(tensors_));
   }
 
-  // Returns the JSON, without machine code.
+ private:
+  // Adds the plans, and returns the JSON of the model without machine code.
   json text(const std::string& weights) {
     json programs = json::array();
-    for (const Program& program : artifact_.programs) programs.push_back(program_text(program));
+    for (const Program& program : artifact_.programs) {
+      add_text(program_name(programs.size()), io::json_text(program_text(program)));
+      programs.push_back(program.name);
+    }
     json all{{"format", format},
              {"version", std::string(version::number)},
              {"target", target_here(artifact_.device)},
@@ -77,10 +81,13 @@ class ArtifactWriter {
     return all;
   }
 
- private:
+  void add_text(std::string name, std::string text) {
+    texts_.push_back(std::move(text));
+    tensors_.push_back(bytes_of(std::move(name), texts_.back()));
+  }
   json program_text(const Program& program) {
     const auto& [plan, bindings, graph] = program.bound;
-    json text{{"name", program.name}, {"plan", artifact::to_json(plan, table_)}};
+    json text{{"plan", artifact::to_json(plan, table_)}};
     for (size_t i = 0; i < plan.variables.size(); ++i)
       states_[plan.variables[i].id] = bindings.variables[i];
     for (const Assign& assign : plan.assigns)
@@ -102,8 +109,11 @@ class ArtifactWriter {
     for (size_t i = 0; i < table_.size(); ++i) {
       const VariableState& state = *states_.at(table_[i].id);
       if (state.derivation != nullptr) all[i]["expression"] = expression_text(state);
-      // The runtime makes copies in a narrower type itself.
-      if (state.copy_of != nullptr) continue;
+      // The runtime makes copies in a narrower type itself, with the padding of their plans.
+      if (state.copy_of != nullptr) {
+        all[i]["room"] = state.storage->bytes();
+        continue;
+      }
       if (assigned_.contains(state.id) && is_zero(*state.storage)) continue;
       if (state.derivation != nullptr && !weights_are_inside) continue;
       const bool is_weight = weights_of_model_.contains(state.id);
@@ -174,16 +184,13 @@ class ArtifactWriter {
   size_t constants_ = 0;
   std::vector<KernelCode> codes_;
   std::set<uint64_t> weights_of_model_;  // ids
+  std::deque<std::string> texts_;        // of tensors_
   std::vector<io::NamedBytes> tensors_, weights_;
 };
 }  // namespace
 
 void write_artifact(const std::string& path, const Artifact& artifact, const std::string& weights) {
   ArtifactWriter(artifact).write(path, weights);
-}
-
-std::string plans_json(const Artifact& artifact) {
-  return io::json_text(ArtifactWriter(artifact).text(""));
 }
 
 }  // namespace weft::artifact

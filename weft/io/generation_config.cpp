@@ -4,7 +4,6 @@
 
 #include "weft/base/error.h"
 #include "weft/io/json.h"
-#include "weft/io/model_folder.h"
 
 namespace weft::io {
 namespace {
@@ -52,7 +51,7 @@ GenerationConfig parse_generation_config(std::string_view text, const std::strin
   }
 }
 
-GenerationConfig read_generation_config(const std::string& model) {
+GenerationConfig read_generation_config(const ModelFiles& model) {
   std::string name = "generation_config.json";
   std::optional<std::string> text = read_of_model(model, name, file_limit);
   if (!text) text = read_of_model(model, name = "config.json", file_limit);

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/io/model_folder.h"
+
 namespace weft::io {
 
 // Fields that are absent or null in the file are empty.
@@ -26,9 +28,9 @@ struct GenerationConfig {
 // Parses the text of `file`, a name for messages; ignores other keys. Throws Error(data) for text
 // that is no JSON object, and for a value of the wrong type.
 GenerationConfig parse_generation_config(std::string_view text, const std::string& file);
-// Reads generation_config.json of a model's folder or GGUF file, or else config.json, as
+// Reads generation_config.json of a model, or else config.json, as
 // transformers does; a model with neither gives an empty config. Throws Error(data) as
 // parse_generation_config() and read_of_model() do, the latter for files of more than 1 MiB.
-GenerationConfig read_generation_config(const std::string& model);
+GenerationConfig read_generation_config(const ModelFiles& model);
 
 }  // namespace weft::io

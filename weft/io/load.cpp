@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstddef>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -89,11 +88,9 @@ std::optional<Slot> slice_of(const std::string& name, const std::string& from,
 // Fitting maps tensors to variables, and lists what does not fit.
 class Fitting {
  public:
-  Fitting(std::span<const std::string> paths, const NamedVariables& variables,
+  Fitting(std::vector<TensorFile> files, const NamedVariables& variables,
           const LoadOptions& options)
-      : paths_(paths), options_(options) {
-    const Mapping mapping = options.map ? Mapping::copy_on_write : Mapping::read_only;
-    for (const std::string& path : paths) files_.push_back(open_weights(path, mapping));
+      : options_(options), files_(std::move(files)) {
     for (const auto& [from, to] : options.stack)
       WEFT_CHECK(from.find("{}") != std::string::npos,
                  "[load] the pattern of a stack needs \"{{}}\" in place of the index. Got \"{}\".",
@@ -243,10 +240,10 @@ class Fitting {
                           : fmt::format(" ({}, wanted {})", quoted(names_.unexpected.front()),
                                         quoted(names_.missing.front())));
     const std::string others =
-        paths_.size() > 1 ? fmt::format(" (and {} more)", paths_.size() - 1) : "";
+        files_.size() > 1 ? fmt::format(" (and {} more)", files_.size() - 1) : "";
     if (!differences.empty())
-      throw Misfit(ErrorKind::checkpoint, "[load] {}{} does not fit: {}.", paths_.front(), others,
-                   differences);
+      throw Misfit(ErrorKind::checkpoint, "[load] {}{} does not fit: {}.", files_.front().name(),
+                   others, differences);
   }
   // Bytes of a bool must be 0 or 1: kernels select and count by them.
   void check_bools(const std::string& name) const {
@@ -271,7 +268,6 @@ class Fitting {
     return unused;
   }
 
-  std::span<const std::string> paths_;
   const LoadOptions& options_;
   std::vector<TensorFile> files_;
   std::unordered_map<std::string, Wanted> wanted_;  // by the variable's name
@@ -345,12 +341,8 @@ void convert(const Source& source, const Part& part) {
   part.release(0, to.size());
   release_pages(source.file->bytes());
 }
-}  // namespace
 
-Loaded load_into(std::span<const std::string> files, const NamedVariables& variables,
-                 const LoadOptions& options) {
-  WEFT_CHECK(!files.empty(), "[load] no file is given.");
-  Fitting fitting(files, variables, options);
+Loaded load_fitting(Fitting fitting, const NamedVariables& variables, const LoadOptions& options) {
   Loaded& loaded = fitting.found();
   // Copies release the pages of a file, so they come before any variable can write to them.
   std::vector<std::pair<const Source*, const Variable*>> to_map;
@@ -378,10 +370,25 @@ Loaded load_into(std::span<const std::string> files, const NamedVariables& varia
   }
   return std::move(loaded);
 }
+}  // namespace
+
+Loaded load_into(std::span<const std::string> files, const NamedVariables& variables,
+                 const LoadOptions& options) {
+  WEFT_CHECK(!files.empty(), "[load] no file is given.");
+  const Mapping mapping = options.map ? Mapping::copy_on_write : Mapping::read_only;
+  std::vector<TensorFile> opened;
+  for (const std::string& path : files) opened.push_back(open_weights(path, mapping));
+  return load_fitting({std::move(opened), variables, options}, variables, options);
+}
 
 Loaded load_into(const std::string& file, const NamedVariables& variables,
                  const LoadOptions& options) {
   return load_into(std::span(&file, 1), variables, options);
+}
+
+Loaded load_into(const TensorFile& file, const NamedVariables& variables,
+                 const LoadOptions& options) {
+  return load_fitting({{file}, variables, options}, variables, options);
 }
 
 Loaded load_into(const std::string& file, std::span<const Variable> variables,

@@ -70,6 +70,9 @@ Loaded load_into(std::span<const std::string> files, const NamedVariables& varia
                  const LoadOptions& options = {});
 Loaded load_into(const std::string& file, const NamedVariables& variables,
                  const LoadOptions& options = {});
+// Does the same with an open file. `map` needs one that is mapped copy_on_write.
+Loaded load_into(const TensorFile& file, const NamedVariables& variables,
+                 const LoadOptions& options = {});
 Loaded load_into(const std::string& file, std::span<const Variable> variables,
                  const LoadOptions& options = {});
 

@@ -168,26 +168,25 @@ TensorFile open_weights(const std::string& path, Mapping mapping) {
 }
 
 namespace {
-std::optional<std::string> text_inside(const Safetensors& file, const std::string& name,
-                                       size_t limit) {
-  const TensorFile::Entry* const entry = file.find(std::string(folder_prefix) + name);
-  if (entry == nullptr) return std::nullopt;
-  const std::span<const std::byte> bytes = file.bytes(*entry);
-  if (bytes.size() > limit)
-    throw Error(ErrorKind::data, "{}: its {} has {} bytes, over the limit of {}.", file.name(),
-                printable(name), bytes.size(), limit);
-  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+std::optional<std::string> text_in_memory(const ModelFiles& model, const std::string& name,
+                                          size_t limit) {
+  const auto file = std::ranges::find(*model.in_memory, name, &FolderFile::name);
+  if (file == model.in_memory->end()) return std::nullopt;
+  if (file->contents.size() > limit)
+    throw Error(ErrorKind::data, "{}: its {} has {} bytes, over the limit of {}.", model.path,
+                printable(name), file->contents.size(), limit);
+  return file->contents;
 }
 }  // namespace
 
-std::optional<std::string> read_of_model(const std::string& model, const std::string& name,
+std::optional<std::string> read_of_model(const ModelFiles& model, const std::string& name,
                                          size_t limit) {
-  if (!is_folder(model)) {
-    if (model.ends_with(artifact_ending)) return text_inside(Safetensors::open(model), name, limit);
-    if (!is_gguf(model)) return std::nullopt;
-    return text_of_folder(Gguf::open(model), name);
+  if (model.in_memory) return text_in_memory(model, name, limit);
+  if (!is_folder(model.path)) {
+    if (!is_gguf(model.path)) return std::nullopt;
+    return text_of_folder(Gguf::open(model.path), name);
   }
-  const std::string path = file_of_folder(model, name);
+  const std::string path = file_of_folder(model.path, name);
   return exists(path) ? std::optional(read_file(path, limit)) : std::nullopt;
 }
 
@@ -200,10 +199,9 @@ std::vector<FolderFile> files_of_model(const std::string& model,
   return files;
 }
 
-std::string file_in_messages(const std::string& model, const std::string& name) {
-  const bool is_one_file =
-      !is_folder(model) && (model.ends_with(artifact_ending) || is_gguf(model));
-  return is_one_file ? model : (fs::path(model) / name).string();
+std::string file_in_messages(const ModelFiles& model, const std::string& name) {
+  const bool is_one_file = model.in_memory || (!is_folder(model.path) && is_gguf(model.path));
+  return is_one_file ? model.path : (fs::path(model.path) / name).string();
 }
 
 namespace {

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "weft/io/safetensors.h"
@@ -39,27 +40,38 @@ std::vector<std::string> weight_files(const std::string& path);
 TensorFile open_weights(const std::string& path, Mapping mapping = Mapping::read_only);
 
 // A compiled model (weft/artifact/) is a file of this ending. It holds files of the folder that it
-// was compiled from, as tensors whose names begin with folder_prefix.
-inline constexpr std::string_view artifact_ending = ".weft", folder_prefix = "weft/file/";
+// was compiled from.
+inline constexpr std::string_view artifact_ending = ".weft";
 
-// Returns the contents of a file of a model's folder; of a compiled model, those that it holds; or,
-// of a GGUF file, its metadata in the form of that file. nullopt if it has none. Throws Error(data)
-// for more than `limit` bytes, and as file_of_folder() does.
-std::optional<std::string> read_of_model(const std::string& model, const std::string& name,
+struct FolderFile {
+  std::string name, contents;
+};
+// ModelFiles says where the files of a model are: in a folder, in a GGUF file, or in memory, as
+// those of a compiled model, whose path then only names it in messages.
+struct ModelFiles {
+  ModelFiles(std::string path) : path(std::move(path)) {}
+  ModelFiles(std::string path, std::vector<FolderFile> files)
+      : path(std::move(path)), in_memory(std::move(files)) {}
+
+  std::string path;
+  std::optional<std::vector<FolderFile>> in_memory = {};
+};
+
+// Returns the contents of a file of a model's folder; or, of a GGUF file, its metadata in the form
+// of that file. nullopt if it has none. Throws Error(data) for more than `limit` bytes, and as
+// file_of_folder() does.
+std::optional<std::string> read_of_model(const ModelFiles& model, const std::string& name,
                                          size_t limit);
 
 // Returns the name of a file of a model's folder for messages: its path, or the path of the one
 // file that stands for the folder.
-std::string file_in_messages(const std::string& model, const std::string& name);
+std::string file_in_messages(const ModelFiles& model, const std::string& name);
 
 // Returns the path of a file of the folder, which need not exist. Throws Error(data) for a link to
 // a file outside of the folder; links in the hub's cache (models--NAME/snapshots/REVISION) may lead
 // to its blobs.
 std::string file_of_folder(const std::string& folder, const std::string& name);
 
-struct FolderFile {
-  std::string name, contents;
-};
 // Returns those of the files that read_of_model() finds, in the order of `names`. Throws as it
 // does.
 std::vector<FolderFile> files_of_model(const std::string& model,

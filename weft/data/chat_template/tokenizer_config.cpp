@@ -9,7 +9,6 @@
 #include "weft/data/tokenizer/tokenizer.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
-#include "weft/io/model_folder.h"
 
 namespace weft::data {
 
@@ -65,7 +64,7 @@ struct Place {
 
 // Calls `use` with the contents of a model's file of JSON, if there is one.
 template <class Use>
-void read_json(const std::string& model, const std::string& name, Use&& use) {
+void read_json(const io::ModelFiles& model, const std::string& name, Use&& use) {
   const std::optional<std::string> text = io::read_of_model(model, name, most_file_bytes);
   if (!text) return;
   const std::string path = io::file_in_messages(model, name);
@@ -116,9 +115,9 @@ std::optional<int64_t> read_length(const Place& place) {
 
 }  // namespace
 
-TokenizerConfig TokenizerConfig::load(const std::string& folder) {
+TokenizerConfig TokenizerConfig::load(const io::ModelFiles& model) {
   TokenizerConfig config;
-  read_json(folder, "tokenizer_config.json", [&](const Place& file) {
+  read_json(model, "tokenizer_config.json", [&](const Place& file) {
     read_special_tokens(file, config.special_tokens);
     if (const auto place = file.find("chat_template"))
       read_templates(*place, config.chat_templates);
@@ -127,11 +126,11 @@ TokenizerConfig TokenizerConfig::load(const std::string& folder) {
     if (const auto place = file.find("model_max_length"))
       config.model_max_length = read_length(*place);
   });
-  read_json(folder, "special_tokens_map.json",
+  read_json(model, "special_tokens_map.json",
             [&](const Place& file) { read_special_tokens(file, config.special_tokens); });
   const std::string jinja = "chat_template.jinja";
-  if (auto text = io::read_of_model(folder, jinja, most_file_bytes))
-    config.chat_templates[std::string(default_name)] = {*std::move(text), folder + "/" + jinja};
+  if (auto text = io::read_of_model(model, jinja, most_file_bytes))
+    config.chat_templates[std::string(default_name)] = {*std::move(text), model.path + "/" + jinja};
   return config;
 }
 

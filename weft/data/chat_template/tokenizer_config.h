@@ -10,17 +10,18 @@
 #include <string_view>
 
 #include "weft/data/chat_template/chat_template.h"
+#include "weft/io/model_folder.h"
 
 namespace weft::data {
 class Tokenizer;
 
 struct TokenizerConfig {
-  // Reads the files of a folder, each of which may be missing, or a GGUF file:
+  // Reads the files of a model's folder, each of which may be missing, or a GGUF file:
   //   tokenizer_config.json    all that follows
   //   special_tokens_map.json  special tokens that the former does not have
   //   chat_template.jinja      the default template, in place of that of the former
   // Errors are ErrorKind::data, one line that names the file and the place in it.
-  static TokenizerConfig load(const std::string& folder);
+  static TokenizerConfig load(const io::ModelFiles& model);
 
   // Returns the template for a conversation with tools ("tool_use", where there is one) or without
   // ("default"); nullopt if the folder has none. Throws if the template cannot be parsed.

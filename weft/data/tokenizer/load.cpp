@@ -8,7 +8,6 @@
 #include "weft/data/tokenizer/tokenizer.h"
 #include "weft/io/files.h"
 #include "weft/io/gguf_folder.h"
-#include "weft/io/model_folder.h"
 
 namespace weft::data {
 
@@ -36,11 +35,6 @@ std::string file_of(const std::string& folder) {
 std::pair<std::string, std::string> json_at(const std::string& path) {
   const bool is_folder = io::is_folder(path);
   if (!is_folder && io::is_gguf(path)) return {io::tokenizer_json(io::Gguf::open(path)), path};
-  if (!is_folder && path.ends_with(io::artifact_ending)) {
-    if (auto text = io::read_of_model(path, "tokenizer.json", most_file_bytes))
-      return {*std::move(text), path};
-    throw Error(ErrorKind::data, "[tokenizer] {} holds no tokenizer.json.", path);
-  }
   const std::string name = is_folder ? file_of(path) : path;
   const size_t slash = name.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : name.substr(0, slash + 1);

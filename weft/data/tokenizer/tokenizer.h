@@ -32,11 +32,11 @@ struct DecodeOptions {
 // Tokenizer is a handle to an immutable tokenizer; copies share it. Threads may use it at once.
 class Tokenizer {
  public:
-  // Reads `path`: a GGUF file, a compiled model, tokenizer.json, vocab.json with merges.txt beside
-  // it, or BERT's vocab.txt with tokenizer_config.json if that is beside it (do_lower_case,
-  // strip_accents, tokenize_chinese_chars). In a folder, load() looks for tokenizer.json,
-  // vocab.json and vocab.txt, and reads the first that exists. Refuses a folder that has only
-  // SentencePiece's tokenizer.model.
+  // Reads `path`: a GGUF file, tokenizer.json, vocab.json with merges.txt beside it, or BERT's
+  // vocab.txt with tokenizer_config.json if that is beside it (do_lower_case, strip_accents,
+  // tokenize_chinese_chars). In a folder, load() looks for tokenizer.json, vocab.json and
+  // vocab.txt, and reads the first that exists. Refuses a folder that has only SentencePiece's
+  // tokenizer.model.
   static Tokenizer load(const std::string& path);
   // Returns the tokenizer at `path` as the text of a tokenizer.json, whichever files it is from.
   static std::string json_of(const std::string& path);

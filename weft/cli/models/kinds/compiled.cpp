@@ -25,8 +25,7 @@
 
 namespace weft::cli {
 namespace {
-using artifact::Artifact;
-using artifact::Program;
+using artifact::OpenArtifact;
 using nlohmann::json;
 
 // Calls `read`, and names the file in what it finds wrong.
@@ -48,53 +47,59 @@ Type type_of(const json& input) { return artifact::type_of(io::value_at(input, "
 class Opened {
  public:
   Opened(const std::string& path, const artifact::ReadOptions& options)
-      : path_(path), artifact_(artifact::read_artifact(path, options)) {
+      : path_(path), artifact_(artifact::open_artifact(path, options)) {
     reading(path_, [&] {
       about_ = io::parse_json(artifact_.about);
       if (artifact_.kind == "decoder")
-        check_decoder();
+        expect_decoder();
       else if (artifact_.kind == "net")
-        check_net();
+        expect_net();
       else
         throw io::JsonError(fmt::format("it is a {}, which weft does not know", artifact_.kind));
+      for (const auto& [name, expected] : expected_)
+        if (std::ranges::find(artifact_.programs, name) == artifact_.programs.end())
+          throw io::JsonError(fmt::format("it has no plan {}", name));
     });
   }
 
   const std::string& path() const { return path_; }
-  const Artifact& artifact() const { return artifact_; }
+  const OpenArtifact& artifact() const { return artifact_; }
   const json& about() const { return about_; }
   Executable& program(const std::string& name) {
     std::unique_ptr<Executable>& known = executables_[name];
     if (known == nullptr)
       known = reading(path_, [&] {
-        BoundPlan bound = found(name);
+        BoundPlan bound = artifact_.read(name);
+        check(name, bound.plan);
         return std::make_unique<Executable>(std::move(bound), library(artifact_.device), arena_);
       });
     return *known;
   }
 
  private:
-  const BoundPlan& found(const std::string& name) const {
-    const auto program = std::ranges::find(artifact_.programs, name, &Program::name);
-    if (program == artifact_.programs.end())
-      throw io::JsonError(fmt::format("it has no plan {}", name));
-    return program->bound;
-  }
-  // Compares the types of a plan's inputs and results with what the file says of its model.
-  void check(const std::string& name, const std::vector<Type>& inputs,
-             std::span<const Type> outputs) const {
+  // Expected is what the file says of a program: the types of its inputs and of its results, or,
+  // where it does not say the latter, their number.
+  struct Expected {
+    std::vector<Type> inputs, outputs = {};
+    size_t results = 0;
+  };
+
+  // Compares a plan with what the file says of its model.
+  void check(const std::string& name, const Plan& plan) const {
     const auto types_of = [](const std::vector<Access>& accesses) {
       std::vector<Type> types;
       types.reserve(accesses.size());
       for (const Access& access : accesses) types.push_back(access.value.type());
       return types;
     };
-    const Plan& plan = found(name).plan;
-    const bool fits = types_of(plan.inputs) == inputs &&
-                      (outputs.empty() || std::ranges::equal(types_of(plan.outputs), outputs));
-    if (!fits) throw io::JsonError(fmt::format("plan {} is of another model", name));
+    const Expected& expected = expected_.at(name);
+    if (types_of(plan.inputs) != expected.inputs ||
+        (!expected.outputs.empty() && types_of(plan.outputs) != expected.outputs))
+      throw io::JsonError(fmt::format("plan {} is of another model", name));
+    if (expected.outputs.empty() && plan.outputs.size() != expected.results)
+      throw io::JsonError("its results have other names");
   }
-  void check_decoder() const {
+  void expect_decoder() {
     const int64_t batch = io::integer_at(about_, "batch"),
                   context = io::integer_at(about_, "context"),
                   vocabulary = io::integer_at(about_, "vocabulary");
@@ -102,20 +107,20 @@ class Opened {
       throw io::JsonError("it has no sequences, or no ids");
     const Type index{DType::i64, {batch}}, logits{DType::f32, {batch, vocabulary}};
     for (const int64_t length : infer::piece_lengths(context))
-      check(std::to_string(length), {Type{DType::i64, {batch, length}}, index, index},
-            std::array{logits});
+      expected_[std::to_string(length)] = {
+          .inputs = {Type{DType::i64, {batch, length}}, index, index}, .outputs = {logits}};
   }
-  void check_net() const {
-    std::vector<Type> inputs;
-    for (const json& input : io::value_at(about_, "inputs")) inputs.push_back(type_of(input));
-    check("forward", inputs, {});
-    if (found("forward").plan.outputs.size() != io::texts_at(about_, "outputs").size())
-      throw io::JsonError("its results have other names");
+  void expect_net() {
+    Expected& forward = expected_["forward"];
+    for (const json& input : io::value_at(about_, "inputs"))
+      forward.inputs.push_back(type_of(input));
+    forward.results = io::texts_at(about_, "outputs").size();
   }
 
   std::string path_;
-  Artifact artifact_;
+  OpenArtifact artifact_;
   json about_;
+  std::map<std::string, Expected> expected_;  // by program
   std::shared_ptr<Workspace> arena_ = std::make_shared<Workspace>();
   std::map<std::string, std::unique_ptr<Executable>> executables_;
 };
@@ -151,11 +156,13 @@ std::unique_ptr<infer::TokenModel> sequences_of(const std::shared_ptr<Opened>& o
                                  number("context"), number("vocabulary"));
 }
 
-data::TextCodec codec_of(const std::string& name) {
-  constexpr size_t most_bytes = size_t{64} << 20;
-  if (const auto text = io::read_of_model(name, "vocabulary.json", most_bytes))
-    return io::Vocabulary::from_json(*text, name);
-  return data::Tokenizer::load(name);
+data::TextCodec codec_of(const io::ModelFiles& files) {
+  constexpr size_t most_bytes = size_t{512} << 20;
+  if (const auto text = io::read_of_model(files, "vocabulary.json", most_bytes))
+    return io::Vocabulary::from_json(*text, files.path);
+  if (const auto text = io::read_of_model(files, "tokenizer.json", most_bytes))
+    return data::Tokenizer::from_json(*text, files.path);
+  throw Error(ErrorKind::data, "[tokenizer] {} holds no tokenizer.json.", files.path);
 }
 
 TextModel compiled_text_model(const std::string& name, const TextModelOptions& options) {
@@ -171,14 +178,14 @@ TextModel compiled_text_model(const std::string& name, const TextModelOptions& o
   TextModel model{.compiled = [opened] { return sequences_of(opened); },
                   .is_published = io::truth_at(about, "is_published"),
                   .folder = name,
-                  .codec = codec_of(name),
+                  .codec = codec_of(opened->artifact().files),
                   .device = opened->artifact().device,
                   .vocabulary = io::integer_at(about, "vocabulary"),
                   .context = io::integer_at(about, "context"),
                   .slides = io::truth_at(about, "slides")};
   if (!model.is_published) return model;
-  model.defaults = io::read_generation_config(name);
-  model.chat = data::TokenizerConfig::load(name).chat_template();
+  model.defaults = io::read_generation_config(opened->artifact().files);
+  model.chat = data::TokenizerConfig::load(opened->artifact().files).chat_template();
   return model;
 }
 
