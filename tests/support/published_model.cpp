@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "weft/io/safetensors.h"
@@ -135,6 +136,12 @@ void write_published_encoder(const std::string& folder, const PublishedEncoder& 
   for (const models::EncoderFamily& family : models::encoder_families())
     if (family.name == encoder.family)
       write_weights(folder, *family.make(models::parse_options(config.dump(), "config.json"), net));
+}
+
+std::string sixty_lines() {
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += fmt::format("Line {} of a text.\n", i);
+  return text;
 }
 
 }  // namespace weft::test

@@ -28,5 +28,7 @@ void write_published(const std::string& folder, const PublishedModel& model = {}
 // Writes an encoder with random weights, a vocabulary of 110 ids, and a tokenizer of single
 // characters, which puts two special tokens around a text.
 void write_published_encoder(const std::string& folder, const PublishedEncoder& encoder = {});
+// Returns a text for these tokenizers to train on.
+std::string sixty_lines();
 
 }  // namespace weft::test

@@ -202,9 +202,7 @@ TEST_CASE("a published language model teaches a smaller one of its vocabulary") 
   write_published(folder.file("student"), {.layers = 1});
   write_published(folder.file("teacher"), {.layers = 3, .width = 32});
   write_published(folder.file("other"), {.vocabulary = 120});
-  std::string text;
-  for (int i = 0; i < 60; ++i) text += fmt::format("Line {} of a text.\n", i);
-  folder.file("text.txt", text);
+  folder.file("text.txt", sixty_lines());
   const train::Recipe recipe = train::Recipe::parse(
       fmt::format("model: {{pretrained: {0}/student}}\n"
                   "data: {{format: text, path: {0}/text.txt, seq_len: 16, val_split: 0.2}}\n"

@@ -169,9 +169,7 @@ TEST_CASE("averages of weights that are pruned are zeros where these are") {
 TEST_CASE("an adapter's files have its averages, and a resumed run goes on from its weights") {
   TemporaryFolder whole, stopped;
   write_published(whole.file("base"), {.layers = 1});
-  std::string text;
-  for (int i = 0; i < 60; ++i) text += fmt::format("Line {} of a text.\n", i);
-  whole.file("text.txt", text);
+  whole.file("text.txt", sixty_lines());
   const train::Recipe recipe = train::Recipe::parse(
       fmt::format("model: {{pretrained: {0}/base}}\n"
                   "data: {{format: text, path: {0}/text.txt, seq_len: 16, val_split: 0.2}}\n"

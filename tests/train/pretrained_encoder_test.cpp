@@ -25,9 +25,7 @@ namespace {
 struct EncoderOnText : TemporaryFolder {
   explicit EncoderOnText(const PublishedEncoder& encoder = {}) {
     write_published_encoder(file("model"), encoder);
-    std::string text;
-    for (int i = 0; i < 60; ++i) text += fmt::format("Line {} of a text.\n", i);
-    file("text.txt", text);
+    file("text.txt", sixty_lines());
   }
   train::Recipe recipe(const std::string& more) const {
     return train::Recipe::parse(

@@ -25,9 +25,7 @@ namespace {
 struct DecoderOnText : TemporaryFolder {
   DecoderOnText() {
     write_published(file("model"));
-    std::string text;
-    for (int i = 0; i < 60; ++i) text += fmt::format("Line {} of a text.\n", i);
-    file("text.txt", text);
+    file("text.txt", sixty_lines());
   }
   train::Recipe recipe(const std::string& more) const {
     return train::Recipe::parse(
