@@ -12,6 +12,7 @@
 
 #include "tests/support/captured.h"
 #include "tests/support/temporary_folder.h"
+#include "weft/artifact/node_json.h"
 #include "weft/base/host/parallel.h"
 #include "weft/base/memory/buffer.h"
 #include "weft/device/compiler.h"
@@ -238,6 +239,44 @@ TEST_CASE_FIXTURE(CompiledNet, "a plan that is broken is refused when it is read
   CHECK(is_refused([](json& plan) { plan["inputs"][0]["strides"] = {0, 0, 0, 0}; }));
   CHECK(is_refused([](json& plan) { plan["outputs"][0]["strides"] = {0, 0}; }));
   CHECK(!is_refused([](json&) {}));
+}
+
+TEST_CASE("a node whose attributes break the rule of its operation is refused") {
+  // Reads a node of one input, f32[2, 3].
+  const auto is_refused = [](const std::string& op, const json& attributes, const json& type) {
+    const json nodes = {{{"op", "data"}, {"type", {"f32", 2, 3}}, {"inputs", json::array()}},
+                        {{"op", op}, {"type", type}, {"inputs", {0}}, {"attributes", attributes}}};
+    try {
+      artifact::nodes_of(nodes, {1, 2});
+      return false;
+    } catch (const io::JsonError&) {
+      return true;
+    }
+  };
+  const auto dims = [](const char* key, std::vector<int64_t> values) {
+    return json{{"key", key}, {"dims", std::move(values)}};
+  };
+  const auto slice = [](int64_t axis, int64_t start, int64_t stop, int64_t step) {
+    json all = json::array();
+    for (const auto& [key, value] : std::vector<std::pair<std::string, int64_t>>{
+             {"axis", axis}, {"start", start}, {"stop", stop}, {"step", step}})
+      all.push_back({{"key", key}, {"integer", value}});
+    return all;
+  };
+  CHECK(!is_refused("permute", json::array({dims("order", {1, 0})}), {"f32", 3, 2}));
+  CHECK(is_refused("permute", json::array({dims("order", {1, 1000})}), {"f32", 3, 2}));
+  CHECK(is_refused("permute", json::array({dims("order", {0, 0})}), {"f32", 2, 2}));
+  CHECK(is_refused("reshape", json::array({dims("shape", {7})}), {"f32", 7}));
+  CHECK(is_refused("broadcast", json::array({dims("shape", {2, 4})}), {"f32", 2, 4}));
+  CHECK(!is_refused("slice", slice(1, 1, 3, 1), {"f32", 2, 2}));
+  CHECK(is_refused("slice", slice(7, 1, 3, 1), {"f32", 2, 2}));
+  CHECK(is_refused("slice", slice(1, 100, 102, 1), {"f32", 2, 2}));
+  CHECK(is_refused("slice", slice(1, 1, 3, 0), {"f32", 2, 2}));
+  CHECK(is_refused("flip", json::array({dims("axes", {2})}), {"f32", 2, 3}));
+  CHECK(is_refused("pad", {dims("low", {0, -1}), dims("high", {0, 0})}, {"f32", 2, 2}));
+  CHECK(is_refused("pad", {dims("low", {0}), dims("high", {0, 0})}, {"f32", 2, 3}));
+  CHECK(is_refused("sum", json::array({dims("axes", {4})}), {"f32", 2, 3}));
+  CHECK(is_refused("concat", json::array({{{"key", "axis"}, {"integer", 2}}}), {"f32", 2, 3}));
 }
 
 TEST_CASE("an artifact that was cut or changed at any byte is refused") {

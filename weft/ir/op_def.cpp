@@ -22,6 +22,8 @@ Type elementwise_type(const OpDef& def, std::span<const Value> inputs) {
   for (size_t i = def.scalar == ScalarOp::select ? 1 : 0; i < inputs.size(); ++i)
     WEFT_CHECK(inputs[i].type() == type, "[{}] operands differ in type. Got {} and {}.", def.name,
                to_string(inputs[i].type()), to_string(type));
+  WEFT_ASSERT(inputs[0].shape() == type.shape, "{} of {} and {}", def.name,
+              to_string(inputs[0].type()), to_string(type));
   if (def.predicate) type.dtype = DType::boolean;
   return type;
 }

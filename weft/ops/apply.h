@@ -19,6 +19,13 @@ Tensor float_input(const Arg& x, std::string_view op);
 void check_numeric(DType dtype, std::string_view op);
 Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op);
 
+// Returns an attribute as an axis of a shape. Type rules check attributes although users' functions
+// have checked them, because the nodes of a compiled model are read from a file.
+inline int axis_of(const Shape& shape, int64_t axis) {
+  WEFT_ASSERT(axis >= 0 && axis < shape.size(), "axis {} of {}", axis, to_string(shape));
+  return static_cast<int>(axis);
+}
+
 // Infers the type of an elementwise operation: that of its first operand.
 inline Type same_type(std::span<const Tensor> inputs, const Attrs&) { return inputs[0].type(); }
 

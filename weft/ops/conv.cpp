@@ -14,12 +14,18 @@ namespace {
 enum Axis { batch_axis, channel_axis, first_spatial };
 
 int64_t out_extent(int64_t in, int64_t kernel, const Attrs& attrs, int spatial) {
-  int64_t reach = attrs.dims("dilation")[spatial] * (kernel - 1) + 1;
-  int64_t room = in + 2 * attrs.dims("padding")[spatial] - reach;
-  WEFT_CHECK(room >= 0,
+  const int64_t stride = attrs.dims("stride")[spatial], dilation = attrs.dims("dilation")[spatial];
+  int64_t reach = 0, padded = 0;
+  const bool is_countable = stride > 0 && dilation > 0 &&
+                            !__builtin_mul_overflow(dilation, kernel - 1, &reach) &&
+                            !__builtin_add_overflow(reach, 1, &reach) &&
+                            !__builtin_mul_overflow(attrs.dims("padding")[spatial], 2, &padded) &&
+                            !__builtin_add_overflow(padded, in, &padded);
+  WEFT_ASSERT(is_countable, "a convolution by stride {} and dilation {}", stride, dilation);
+  WEFT_CHECK(padded >= reach,
              "[conv] the kernel reaches over {} elements, more than the padded input of {}.", reach,
-             in + 2 * attrs.dims("padding")[spatial]);
-  return room / attrs.dims("stride")[spatial] + 1;
+             padded);
+  return (padded - reach) / stride + 1;
 }
 
 void check_channels(int64_t in, const Shape& weight, int64_t groups) {

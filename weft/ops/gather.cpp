@@ -25,7 +25,7 @@ void check_indices(const Tensor& indices, std::string_view op) {
 Type gather_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   const Tensor &x = inputs[0], &indices = inputs[1];
   check_indices(indices, "gather");
-  int axis = static_cast<int>(attrs.integer("axis"));
+  const int axis = axis_of(x.shape(), attrs.integer("axis"));
   return {x.dtype(), gathered_shape(x.shape(), indices.shape(), axis)};
 }
 

@@ -20,9 +20,13 @@ bool is_transposed(const Tensor& x) { return (x->is("reshape") ? x->inputs[0] : 
 Type matmul_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   check_numeric(inputs[0].dtype(), "matmul");
   const Shape &a = inputs[0].shape(), &b = inputs[1].shape();
+  const int rank = a.size();
+  bool fits = rank >= 2 && b.size() == rank && a[rank - 1] == b[rank - 2];
+  for (int i = 0; fits && i < rank - 2; ++i) fits = a[i] == b[i] || a[i] == 1 || b[i] == 1;
+  WEFT_ASSERT(fits, "a product of {} and {}", to_string(a), to_string(b));
   Shape shape = a;
-  for (int i = 0; i < a.size() - 2; ++i) shape[i] = a[i] == 1 ? b[i] : a[i];
-  shape[a.size() - 1] = b[b.size() - 1];
+  for (int i = 0; i < rank - 2; ++i) shape[i] = a[i] == 1 ? b[i] : a[i];
+  shape[rank - 1] = b[rank - 1];
   return {product_dtype(inputs[0].dtype(), attrs), shape};
 }
 

@@ -77,11 +77,18 @@ std::optional<Dims> reshaped_strides(const Shape& from, const Dims& strides, con
   return result;
 }
 
+bool is_shape(const Shape& shape) {
+  return std::ranges::all_of(shape, [](int64_t extent) { return extent >= 0; });
+}
+
 const OpDef& reshape_def = define({
     .name = "reshape",
     .kind = OpKind::movement,
     .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
-      return {inputs[0].dtype(), attrs.dims("shape")};
+      const Type type{inputs[0].dtype(), attrs.dims("shape")};
+      WEFT_ASSERT(is_shape(type.shape) && type.bytes() == inputs[0].type().bytes(), "{} as {}",
+                  to_string(inputs[0].type()), to_string(type));
+      return type;
     },
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       return {reshape(dy, y->inputs[0].shape())};
@@ -119,9 +126,15 @@ const OpDef& permute_def = define({
     .name = "permute",
     .kind = OpKind::movement,
     .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
+      const Shape& from = inputs[0].shape();
       Shape shape;
-      for (int64_t axis : attrs.dims("order"))
-        shape.push_back(inputs[0].shape()[static_cast<int>(axis)]);
+      unsigned seen = 0;  // a bit for each axis
+      for (int64_t axis : attrs.dims("order")) {
+        shape.push_back(from[axis_of(from, axis)]);
+        seen |= 1U << axis;
+      }
+      WEFT_ASSERT(shape.size() == from.size() && seen + 1 == 1U << from.size(),
+                  "an order that does not name every axis once");
       return {inputs[0].dtype(), shape};
     },
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
@@ -154,7 +167,11 @@ const OpDef& broadcast_def = define({
     .kind = OpKind::movement,
     .doc = "axes of extent 1 repeated; equal rank",
     .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
-      return {inputs[0].dtype(), attrs.dims("shape")};
+      const Shape &from = inputs[0].shape(), &to = attrs.dims("shape");
+      bool repeats = from.size() == to.size();
+      for (int i = 0; repeats && i < to.size(); ++i) repeats = from[i] == to[i] || from[i] == 1;
+      WEFT_ASSERT(repeats && is_shape(to), "{} repeated to {}", to_string(from), to_string(to));
+      return {inputs[0].dtype(), to};
     },
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       return {sum_to(dy, y->inputs[0].shape())};
@@ -183,8 +200,12 @@ const OpDef& slice_def = define({
     .doc = "elements start, start + step, ... below stop of attr axis",
     .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
       Shape shape = inputs[0].shape();
-      int64_t length = attrs.integer("stop") - attrs.integer("start"), step = attrs.integer("step");
-      shape[static_cast<int>(attrs.integer("axis"))] = ceil_div(length, step);
+      const int64_t start = attrs.integer("start"), stop = attrs.integer("stop"),
+                    step = attrs.integer("step");
+      int64_t& extent = shape[axis_of(shape, attrs.integer("axis"))];
+      WEFT_ASSERT(0 <= start && start <= stop && stop <= extent && step > 0,
+                  "elements {} to {} of {} by {}", start, stop, extent, step);
+      extent = ceil_div(stop - start, step);
       return {inputs[0].dtype(), shape};
     },
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
@@ -235,7 +256,10 @@ const OpDef& slice_def = define({
 const OpDef& flip_def = define({
     .name = "flip",
     .kind = OpKind::movement,
-    .infer = same_type,
+    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
+      for (int64_t axis : attrs.dims("axes")) (void)axis_of(inputs[0].shape(), axis);
+      return inputs[0].type();
+    },
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       return {flip(dy, y->attrs.dims("axes"))};
     },
@@ -265,8 +289,15 @@ const OpDef& pad_def = define({
     .kind = OpKind::movement,
     .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
       Shape shape = inputs[0].shape();
-      for (int i = 0; i < shape.size(); ++i)
-        shape[i] += attrs.dims("low")[i] + attrs.dims("high")[i];
+      const Dims &low = attrs.dims("low"), &high = attrs.dims("high");
+      WEFT_ASSERT(low.size() == shape.size() && high.size() == shape.size(),
+                  "{} and {} elements around {}", low.size(), high.size(), to_string(shape));
+      for (int i = 0; i < shape.size(); ++i) {
+        const bool is_countable = low[i] >= 0 && high[i] >= 0 &&
+                                  !__builtin_add_overflow(shape[i], low[i], &shape[i]) &&
+                                  !__builtin_add_overflow(shape[i], high[i], &shape[i]);
+        WEFT_ASSERT(is_countable, "{} and {} elements around an axis", low[i], high[i]);
+      }
       return {inputs[0].dtype(), shape};
     },
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
@@ -291,9 +322,18 @@ const OpDef& concat_def = define({
     .kind = OpKind::movement,
     .arity = -1,
     .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
+      WEFT_ASSERT(!inputs.empty(), "nothing is joined");
       Type type = inputs[0].type();
-      int axis = static_cast<int>(attrs.integer("axis"));
-      for (size_t i = 1; i < inputs.size(); ++i) type.shape[axis] += inputs[i].shape()[axis];
+      const int axis = axis_of(type.shape, attrs.integer("axis"));
+      for (const Tensor& input : inputs.subspan(1)) {
+        Type same = input.type();
+        if (same.shape.size() == type.shape.size()) same.shape[axis] = type.shape[axis];
+        const bool fits =
+            same == type &&
+            !__builtin_add_overflow(type.shape[axis], input.shape()[axis], &type.shape[axis]);
+        WEFT_ASSERT(fits, "{} joins {} along axis {}", to_string(input.type()), to_string(type),
+                    axis);
+      }
       return type;
     },
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {

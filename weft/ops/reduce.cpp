@@ -12,7 +12,7 @@ namespace weft {
 namespace {
 Type reduced_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   Type type = inputs[0].type();
-  for (int64_t axis : attrs.dims("axes")) type.shape[static_cast<int>(axis)] = 1;
+  for (int64_t axis : attrs.dims("axes")) type.shape[axis_of(type.shape, axis)] = 1;
   return type;
 }
 Type index_type(std::span<const Tensor> inputs, const Attrs& attrs) {
