@@ -62,18 +62,23 @@ class Packer {
     cells_.resize(cell_of(last) + 1);
   }
 
+  // An order that is already higher than the best one is given up: no search goes on from its
+  // offsets.
   void start_with(const Order& order) {
     starts_.push_back(order);
-    try_order(order);
+    try_order(order, best_height_);
   }
 
   // Places the blocks one after another, each as low as blocks with overlapping live ranges allow,
-  // and keeps the placement unless a lower one is known.
-  void try_order(const Order& order) {
+  // and keeps the placement unless a lower one is known. Stops where a block ends above `limit`.
+  void try_order(const Order& order, size_t limit = std::numeric_limits<size_t>::max()) {
     placed_.clear(), long_.clear();
     for (List& cell : cells_) cell.clear();
     size_t height = 0;
-    for (int block : order) height = std::max(height, place(block));
+    for (int block : order) {
+      height = std::max(height, place(block));
+      if (height > limit) return;
+    }
     if (height > best_height_) return;
     best_height_ = height;
     best_ = offset_;
