@@ -2,8 +2,10 @@
 // the model and of its program, a line each; the tensors, the machine and the checksum of the file
 // are those of the step, so that inputs reach what is behind them. Whatever is accepted must be
 // printable and within its memory.
+#include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstring>
 #include <filesystem>
 #include <unistd.h>
 #include <vector>
@@ -189,7 +191,7 @@ size_t replace_token(uint8_t* data, size_t size, size_t max_size, unsigned seed)
                                                     : text.substr(from, to - from);
   const std::string changed = text.substr(0, begin) + put + text.substr(end);
   if (end == 0 || changed.size() > max_size) return LLVMFuzzerMutate(data, size, max_size);
-  std::memcpy(data, changed.data(), changed.size());
+  std::ranges::copy(changed, data);
   return changed.size();
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "tests/support/published_model.h"
 #include "tests/train/runs.h"
@@ -70,8 +71,9 @@ TEST_CASE("two steps on a text lower its loss, in float32 and in bfloat16") {
   const DecoderOnText folder;
   for (const std::string precision : {"fp32", "bf16", "fp64"}) {
     const train::Recipe recipe =
-        folder.recipe("train: {steps: 2, global_batch_size: 4, precision: " + precision +
-                      "}\noptimizer: {lr: 0.01}\nname: " + precision + "\n");
+        folder.recipe(fmt::format("train: {{steps: 2, global_batch_size: 4, precision: {0}}}\n"
+                                  "optimizer: {{lr: 0.01}}\nname: {0}\n",
+                                  precision));
     const double before = train::evaluate(train::make_experiment(recipe)).loss;
     const train::TrainResult result = train_in(folder, recipe);
     CHECK(result.evaluation.loss < before);
