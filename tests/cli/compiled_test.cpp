@@ -8,8 +8,10 @@
 
 #include "tests/error/pets_run.h"
 #include "tests/error/tiny_run.h"
+#include "tests/support/exit_codes.h"
 #include "tests/support/program.h"
 #include "tests/support/published_model.h"
+#include "tests/support/skip.h"
 #include "weft/io/npy.h"
 #include "weft/tensor/compile.h"
 
@@ -87,4 +89,18 @@ TEST_CASE_FIXTURE(Pets, "a compiled net takes pictures as the recipe of its run 
   const json found = json_of(weft({"run", "pets.weft", "--input", "photos", "--json"}));
   CHECK(found["pictures"] ==
         json_of(weft({"run", "pets", "--input", "photos", "--json"}))["pictures"]);
+}
+
+TEST_CASE_FIXTURE(Pets, "a compiled net computes on an OpenCL device what its run computes there") {
+  const Outcome made =
+      weft({"compile", "pets", "--batch", "40", "--device", "opencl:pthread", "-o", "pets.weft"});
+  if (made.code == device_code) return weft::testing::skipped(made.err);
+  REQUIRE_MESSAGE(made.code == 0, made.err);
+  REQUIRE(
+      weft({"run", "pets", "--device", "opencl:pthread", "--input", "rows.npy", "-o", "want.npy"})
+          .code == 0);
+  const Outcome outcome = weft({"run", "pets.weft", "--input", "rows.npy", "-o", "found.npy"});
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  CHECK(outcome.err == "");
+  CHECK(read("found.npy") == read("want.npy"));
 }

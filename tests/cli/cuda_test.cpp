@@ -1,14 +1,18 @@
-// Tests timing by CUDA events on the fake driver (tests/fake_cuda/fake.h), on whose clock each
-// piece of work takes a microsecond.
+// Tests the program on the fake driver (tests/fake_cuda/fake.h), on whose clock each piece of work
+// takes a microsecond: timing by CUDA events, and compiled models.
 #include <cmath>
+#include <cstdlib>
 #include <regex>
 #include <string>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/error/pets_run.h"
+#include "tests/support/exit_codes.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/near.h"
+#include "tests/support/skip.h"
 
 using namespace weft::test;
 using nlohmann::json;
@@ -57,4 +61,23 @@ TEST_CASE("kernels are tuned by event timings of single launches on flushed cach
   // The first candidate takes two launches, the second one.
   CHECK(count(outcome.err, "measured number 0 of 2: +0\\.002 ms") > 0);
   CHECK(count(outcome.err, "measured number 1 of 2: +0\\.001 ms") > 0);
+}
+
+TEST_CASE_FIXTURE(Pets, "a compiled net computes on a GPU what its run computes there") {
+  const char* clang = std::getenv("CLANG");
+  if (clang == nullptr) return weft::testing::skipped("set CLANG to a compiler of C++");
+  const Environment gpu{{"WEFT_CUDA_PATH", FakeGpu::libraries()}, {"FAKE_CUDA_COMPILER", clang}};
+  REQUIRE(
+      weft({"compile", "pets", "--batch", "40", "--device", "cuda", "-o", "pets.weft"}, gpu).code ==
+      0);
+  REQUIRE(weft({"run", "pets", "--device", "cuda", "--input", "rows.npy", "-o", "want.npy"}, gpu)
+              .code == 0);
+  const Outcome outcome = weft({"run", "pets.weft", "--input", "rows.npy", "-o", "found.npy"}, gpu);
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  CHECK(read("found.npy") == read("want.npy"));
+  // No machine with another GPU runs it.
+  Environment another = gpu;
+  another["FAKE_CUDA_NAME"] = "another GPU";
+  CHECK(fails_with(weft({"run", "pets.weft", "--input", "rows.npy"}, another), device_code,
+                   "pets.weft: it was compiled for ") == "");
 }

@@ -11,6 +11,7 @@ using nlohmann::json;
 
 json target_here(const std::string& device) {
   const KernelLibrary& backend = library(device);
+  (void)backend.memory();  // memory() opens the device, without which a GPU has no machine()
   return {{"device", backend.name()},
           {"machine", backend.kernels().machine()},
           {"threads", thread_count()},

@@ -24,7 +24,8 @@ inline std::string constant_name(size_t number) { return fmt::format("weft/const
 inline std::string kernel_name(size_t number) { return fmt::format("weft/kernel/{}", number); }
 
 // Returns what plans of a backend depend on here besides the version: the backend's name, the
-// machine that its kernels are for, and the number of threads.
+// machine that its kernels are for, and the number of threads. Opens the device; throws
+// Error(device) if there is none, and Error(usage) for an unknown name.
 nlohmann::json target_here(const std::string& device);
 
 nlohmann::json code_text(const KernelCode& code);
