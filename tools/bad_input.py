@@ -18,14 +18,16 @@ PAGE = pathlib.Path("docs/bad-input.md")
 CODES = {0: "a warning, and the run goes on", 1: "failed", 2: "usage or recipe",
          3: "the plan does not fit", 4: "data", 5: "checkpoint", 6: "a loss that is not finite", 7: "device"}
 LONGEST = 160  # characters of a command
-# Text that depends on the host: missing instruction sets, number of cores, memory.
+# Text that depends on the host or on weft's version: instruction sets, number of cores, memory.
 HOST = [(r"WEFT_ISA=\w+: (this CPU has no more than) [\w, ]+", r"WEFT_ISA=...: \1 ..."),
         (r"share \d+ cores, (.*) than \d+ threads", r"share ... cores, \1 than ... threads"),
         (r"; \d+ are used", "; ... are used"), (r"/[0-9a-f]{16}\.o", "/....o"),
         (r"set \w+ and continues with \w+: (.*)=\w+", r"set ... and continues with ...: \1=..."),
         (r"checksum is [0-9a-f]{16}. The manifest says [0-9a-f]{16}",
          "checksum is .... The manifest says ..."),
-        (r"can use (?!0\.)[\d.]+ GiB", "can use ... GiB")]
+        (r"can use (?!0\.)[\d.]+ GiB", "can use ... GiB"),
+        (r"compiled for .*, up to .* This machine is", "compiled for .... This machine is"),
+        (r"This machine is .*", "This machine is ...."), (r"and this is [\d.]+\.", "and this is ....")]
 # Rows that a host with every instruction set, or with many cores, would not produce.
 ANYWHERE = {
     (2, "WEFT_ISA=...: this CPU has no more than ...."): "WEFT_ISA=... weft list",

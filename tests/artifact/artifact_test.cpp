@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/captured.h"
+#include "tests/support/edited_artifact.h"
 #include "tests/support/temporary_folder.h"
 #include "weft/artifact/node_json.h"
 #include "weft/base/host/parallel.h"
@@ -30,6 +31,9 @@ namespace {
 using artifact::Artifact;
 using artifact::OpenArtifact;
 using nlohmann::json;
+using test::artifact_model;
+using test::artifact_program;
+using test::edit_artifact;
 using test::TemporaryFolder;
 
 // A net whose weights a plan packs, and from which it derives values: a convolution with a batch
@@ -123,29 +127,6 @@ std::string refusal_of(const std::string& path, ErrorKind kind,
                        const artifact::ReadOptions& options = {}) {
   return refusal_of(kind, [&] { artifact::open_artifact(path, options); });
 }
-
-// Changes the JSON of a model or of a program in an artifact, and seals it again.
-constexpr std::string_view model = "weft/model.json", program = "weft/program/0.json";
-void edit(const std::string& path, std::string_view name,
-          const std::function<void(json&)>& change) {
-  const io::Safetensors file = io::Safetensors::open(path);
-  std::vector<io::NamedBytes> tensors;
-  std::string edited;
-  for (const io::TensorFile::Entry& entry : file.entries()) {
-    std::span<const std::byte> bytes = file.bytes(entry);
-    Type type = entry.type;
-    if (entry.name == io::seal_name) continue;
-    if (entry.name == name) {
-      json all = io::parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-      change(all);
-      edited = all.dump();
-      bytes = std::as_bytes(std::span(edited));
-      type.shape = {std::ssize(edited)};
-    }
-    tensors.push_back({.name = entry.name, .type = type, .bytes = bytes});
-  }
-  io::write_sealed_safetensors(path, std::move(tensors));
-}
 }  // namespace
 
 TEST_CASE_FIXTURE(CompiledNet, "an artifact computes what the step computed, bit for bit") {
@@ -196,7 +177,7 @@ TEST_CASE("weights inside are replaced by those of another file, and derived val
 TEST_CASE_FIXTURE(CompiledNet, "a sealed artifact whose variables do not fit is not opened") {
   const auto is_refused = [&](const std::function<void(json&)>& change) {
     write();
-    edit(path, model, change);
+    edit_artifact(path, artifact_model, change);
     return refusal_of(path, ErrorKind::checkpoint) != "";
   };
   const auto expression_of = [](json& all) -> json& {
@@ -220,7 +201,7 @@ TEST_CASE_FIXTURE(CompiledNet, "a sealed artifact whose variables do not fit is 
 TEST_CASE_FIXTURE(CompiledNet, "a plan that is broken is refused when it is read") {
   const auto is_refused = [&](const std::function<void(json & plan)>& change) {
     write();
-    edit(path, program, [&](json& all) { change(all["plan"]); });
+    edit_artifact(path, artifact_program, [&](json& all) { change(all["plan"]); });
     const OpenArtifact opened = artifact::open_artifact(path);
     return refusal_of(ErrorKind::checkpoint, [&] { opened.read("forward"); })
         .starts_with(path + ": ");
@@ -302,7 +283,7 @@ TEST_CASE_FIXTURE(CompiledNet,
                   "an artifact of another version, machine or model is refused with one line") {
   const auto refused = [&](ErrorKind kind, const std::function<void(json&)>& change) {
     write(weights);
-    edit(path, model, change);
+    edit_artifact(path, artifact_model, change);
     std::string message = refusal_of(path, kind);
     REQUIRE(message.starts_with(path + ": "));
     return message.substr(path.size() + 2);
@@ -335,7 +316,8 @@ TEST_CASE("machine code runs where this user signed it, or trusts it") {
     return errors.text();
   };
   CHECK(notes_of({}) == "");
-  edit(small.path, model, [](json& all) { all["signature"] = std::string(64, '0'); });
+  edit_artifact(small.path, artifact_model,
+                [](json& all) { all["signature"] = std::string(64, '0'); });
   CHECK(notes_of({}) ==
         fmt::format("weft: note: {}: this user did not sign its machine code, so its kernels are "
                     "compiled again. Hint: --trust runs it.\n",

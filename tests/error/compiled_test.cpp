@@ -1,17 +1,23 @@
 // Tests what `weft compile` refuses, and what its files are refused for.
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/error/pets_run.h"
+#include "tests/support/edited_artifact.h"
 #include "tests/support/exit_codes.h"
 #include "tests/support/onnx_net.h"
 #include "tests/support/published_model.h"
+#include "weft/base/host/isa.h"
 
 using namespace weft;
 using namespace weft::test;
+using nlohmann::json;
 
 TEST_CASE_FIXTURE(Pets, "what cannot be compiled is refused in one line") {
   write_published(path("model"));
@@ -83,4 +89,62 @@ TEST_CASE_FIXTURE(Pets, "a compiled model that cannot run here is refused in one
   CHECK(fails_with(weft({"convert", "m.weft", "out", "--to", "hf"}), usage,
                    "m.weft is a compiled model, which is not converted. Hint: the model that it "
                    "was compiled from.") == "");
+}
+
+TEST_CASE_FIXTURE(Pets,
+                  "a compiled model of another weft, machine or model is refused in one line") {
+  REQUIRE(weft({"compile", "pets", "-o", "pets.weft"}).code == 0);
+  const auto edited = [&](const std::string& name, const std::function<void(json&)>& change,
+                          const Environment& environment = {}) {
+    std::filesystem::copy_file(path("pets.weft"), path(name));
+    edit_artifact(path(name), artifact_model, change);
+    return weft({"run", name, "--input", "rows.npy"}, environment);
+  };
+  CHECK(fails_with(edited("old.weft", [](json& all) { all["version"] = "0.0.1"; }), checkpoint,
+                   "old.weft: weft 0.0.1 compiled it, and this is ") == "");
+  CHECK(fails_with(edited("new.weft", [](json& all) { all["format"] = 99; }), checkpoint,
+                   "new.weft: it has format 99; this version of weft reads ") == "");
+  CHECK(fails_with(edited("z80.weft", [](json& all) { all["target"]["machine"] = "a Z80"; }),
+                   device_code, "z80.weft: it was compiled for a Z80. This machine is ") == "");
+  CHECK(fails_with(edited("gpu.weft", [](json& all) { all["target"]["device"] = "opencl"; },
+                          {{"OCL_ICD_VENDORS", path("none")}}),
+                   device_code,
+                   "gpu.weft: it was compiled for the device opencl. [opencl] ") == "");
+  if (host_isa() > Isa::baseline)
+    CHECK(fails_with(weft({"run", "pets.weft", "--input", "rows.npy"}, {{"WEFT_ISA", "baseline"}}),
+                     device_code, "pets.weft: it was compiled for ") == "");
+  write_published(path("model"));
+  CHECK(fails_with(weft({"run", "pets.weft", "--input", "rows.npy", "--weights",
+                         "model/model.safetensors"}),
+                   checkpoint, "model/model.safetensors does not fit: ") == "");
+}
+
+TEST_CASE_FIXTURE(Pets,
+                  "a compiled model that says too little of its model is refused in one line") {
+  write_published(path("model"));
+  REQUIRE(weft({"compile", "model", "--context", "1", "-o", "m.weft"}).code == 0);
+  REQUIRE(weft({"compile", "pets", "-o", "pets.weft"}).code == 0);
+  const auto edited = [&](const std::string& name, const std::function<void(json&)>& change) {
+    const std::string whole = read(name);
+    edit_artifact(path(name), artifact_model, [&](json& all) { change(all["about"]); });
+    Outcome outcome = name == "m.weft" ? weft({"generate", name, "--prompt", "a"})
+                                       : weft({"run", name, "--input", "rows.npy"});
+    write(name, whole);
+    return outcome;
+  };
+  for (const auto& [name, keys] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"m.weft", {"vocabulary", "slides", "is_published"}},
+           {"pets.weft", {"inputs", "vocabulary", "gives_logits", "class_names"}}})
+    for (const std::string& key : keys)
+      CHECK(fails_with(edited(name, [&](json& about) { about.erase(key); }), checkpoint,
+                       name + ": " + key + " is missing.") == "");
+  CHECK(fails_with(edited("m.weft", [](json& about) { about["vocabulary"] = 7; }), checkpoint,
+                   "m.weft: plan 1 is of another model.") == "");
+  CHECK(fails_with(edited("pets.weft", [](json& about) { about["vocabulary"] = 7; }), checkpoint,
+                   "pets.weft: it has a vocabulary of 7, and its input has no ids.") == "");
+  CHECK(fails_with(edited("pets.weft", [](json& about) { about["pictures"] = "model: 7"; }),
+                   checkpoint, "pets.weft: pictures:1: model must be a map. Got '7'.\n") == "");
+  CHECK(fails_with(
+            edited("pets.weft", [](json& about) { about["inputs"][0]["type"] = {"f32", 1, 108}; }),
+            checkpoint, "pets.weft: its input has no pictures.") == "");
 }

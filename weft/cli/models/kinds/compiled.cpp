@@ -3,7 +3,10 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -41,7 +44,57 @@ auto reading(const std::string& file, const Read& read) try {
               io::printable(broken.what()));
 }
 
-Type type_of(const json& input) { return artifact::type_of(io::value_at(input, "type")); }
+// A DecoderText is what a file says of its language model.
+struct DecoderText {
+  explicit DecoderText(const json& about)
+      : batch(io::integer_at(about, "batch")),
+        context(io::integer_at(about, "context")),
+        vocabulary(io::integer_at(about, "vocabulary")),
+        slides(io::truth_at(about, "slides")),
+        is_published(io::truth_at(about, "is_published")) {
+    if (batch < 1 || context < 1 || vocabulary < 1)
+      throw io::JsonError("it has no sequences, or no ids");
+  }
+
+  int64_t batch, context, vocabulary;
+  bool slides, is_published;
+};
+
+// A NetText is what a file says of any other model.
+struct NetText {
+  explicit NetText(const json& about)
+      : outputs(io::texts_at(about, "outputs")),
+        vocabulary(io::integer_at(about, "vocabulary")),
+        gives_logits(io::truth_at(about, "gives_logits")),
+        class_names(io::texts_at(about, "class_names")) {
+    for (const json& input : io::value_at(about, "inputs")) {
+      names.push_back(io::text_at(input, "name"));
+      types.push_back(artifact::type_of(io::value_at(input, "type")));
+    }
+    const bool reads_ids = !types.empty() && types[0].dtype == DType::i64;
+    if (vocabulary < 0 || (vocabulary > 0 && !reads_ids))
+      throw io::JsonError(
+          fmt::format("it has a vocabulary of {}, and its input has no ids", vocabulary));
+    if (!about.contains("pictures")) return;
+    const bool reads_pictures = types.size() == 1 && types[0].shape.size() == 4;
+    if (!reads_pictures) throw io::JsonError("its input has no pictures");
+    try {
+      pictures = train::Recipe::parse(io::text_at(about, "pictures"), "pictures");
+    } catch (const Error& broken) {
+      std::string what = broken.what();
+      if (what.ends_with('.')) what.pop_back();  // the refusal adds a full stop
+      throw io::JsonError(what);
+    }
+  }
+
+  std::vector<std::string> names;  // of the inputs
+  std::vector<Type> types;         // of the inputs
+  std::vector<std::string> outputs;
+  int64_t vocabulary;
+  bool gives_logits;
+  std::vector<std::string> class_names;
+  std::optional<train::Recipe> pictures = {};
+};
 
 // Opened is an artifact whose programs become executables when they first run, in one arena.
 class Opened {
@@ -49,22 +102,24 @@ class Opened {
   Opened(const std::string& path, const artifact::ReadOptions& options)
       : path_(path), artifact_(artifact::open_artifact(path, options)) {
     reading(path_, [&] {
-      about_ = io::parse_json(artifact_.about);
+      const json about = io::parse_json(artifact_.about);
       if (artifact_.kind == "decoder")
-        expect_decoder();
+        expect(decoder_.emplace(about));
       else if (artifact_.kind == "net")
-        expect_net();
+        expect(net_.emplace(about));
       else
-        throw io::JsonError(fmt::format("it is a {}, which weft does not know", artifact_.kind));
+        throw io::JsonError(
+            fmt::format("it is a {}, which weft does not know", io::printable(artifact_.kind)));
       for (const auto& [name, expected] : expected_)
         if (std::ranges::find(artifact_.programs, name) == artifact_.programs.end())
           throw io::JsonError(fmt::format("it has no plan {}", name));
     });
   }
 
-  const std::string& path() const { return path_; }
   const OpenArtifact& artifact() const { return artifact_; }
-  const json& about() const { return about_; }
+  bool is_net() const { return net_.has_value(); }
+  const NetText& net() const { return *net_; }
+  const DecoderText& decoder() const { return *decoder_; }
   Executable& program(const std::string& name) {
     std::unique_ptr<Executable>& known = executables_[name];
     if (known == nullptr)
@@ -99,27 +154,20 @@ class Opened {
     if (expected.outputs.empty() && plan.outputs.size() != expected.results)
       throw io::JsonError("its results have other names");
   }
-  void expect_decoder() {
-    const int64_t batch = io::integer_at(about_, "batch"),
-                  context = io::integer_at(about_, "context"),
-                  vocabulary = io::integer_at(about_, "vocabulary");
-    if (batch < 1 || context < 1 || vocabulary < 1)
-      throw io::JsonError("it has no sequences, or no ids");
-    const Type index{DType::i64, {batch}}, logits{DType::f32, {batch, vocabulary}};
-    for (const int64_t length : infer::piece_lengths(context))
+  void expect(const DecoderText& text) {
+    const Type index{DType::i64, {text.batch}}, logits{DType::f32, {text.batch, text.vocabulary}};
+    for (const int64_t length : infer::piece_lengths(text.context))
       expected_[std::to_string(length)] = {
-          .inputs = {Type{DType::i64, {batch, length}}, index, index}, .outputs = {logits}};
+          .inputs = {Type{DType::i64, {text.batch, length}}, index, index}, .outputs = {logits}};
   }
-  void expect_net() {
-    Expected& forward = expected_["forward"];
-    for (const json& input : io::value_at(about_, "inputs"))
-      forward.inputs.push_back(type_of(input));
-    forward.results = io::texts_at(about_, "outputs").size();
+  void expect(const NetText& text) {
+    expected_["forward"] = {.inputs = text.types, .results = text.outputs.size()};
   }
 
   std::string path_;
   OpenArtifact artifact_;
-  json about_;
+  std::optional<DecoderText> decoder_;  // one of the two is there
+  std::optional<NetText> net_;
   std::map<std::string, Expected> expected_;  // by program
   std::shared_ptr<Workspace> arena_ = std::make_shared<Workspace>();
   std::map<std::string, std::unique_ptr<Executable>> executables_;
@@ -151,9 +199,9 @@ class CompiledSteps : public infer::TokenSteps {
 };
 
 std::unique_ptr<infer::TokenModel> sequences_of(const std::shared_ptr<Opened>& opened) {
-  const auto number = [&](const char* key) { return io::integer_at(opened->about(), key); };
-  return infer::make_token_model(std::make_unique<CompiledSteps>(opened), number("batch"),
-                                 number("context"), number("vocabulary"));
+  const DecoderText& text = opened->decoder();
+  return infer::make_token_model(std::make_unique<CompiledSteps>(opened), text.batch, text.context,
+                                 text.vocabulary);
 }
 
 data::TextCodec codec_of(const io::ModelFiles& files) {
@@ -171,18 +219,18 @@ TextModel compiled_text_model(const std::string& name, const TextModelOptions& o
     throw Error(ErrorKind::usage, "{} is for weft compile. {} is compiled.",
                 options.dtype ? "--dtype" : "--adapter", io::printable(name));
   const auto opened = std::make_shared<Opened>(name, options.compiled);
-  if (opened->artifact().kind != "decoder")
+  if (opened->is_net())
     throw Error(ErrorKind::usage, "{} is a compiled net, which generates no text. Hint: weft run.",
                 io::printable(name));
-  const json& about = opened->about();
+  const DecoderText& text = opened->decoder();
   TextModel model{.compiled = [opened] { return sequences_of(opened); },
-                  .is_published = io::truth_at(about, "is_published"),
+                  .is_published = text.is_published,
                   .folder = name,
                   .codec = codec_of(opened->artifact().files),
                   .device = opened->artifact().device,
-                  .vocabulary = io::integer_at(about, "vocabulary"),
-                  .context = io::integer_at(about, "context"),
-                  .slides = io::truth_at(about, "slides")};
+                  .vocabulary = text.vocabulary,
+                  .context = text.context,
+                  .slides = text.slides};
   if (!model.is_published) return model;
   model.defaults = io::read_generation_config(opened->artifact().files);
   model.chat = data::TokenizerConfig::load(opened->artifact().files).chat_template();
@@ -191,27 +239,23 @@ TextModel compiled_text_model(const std::string& name, const TextModelOptions& o
 
 // ---- arrays
 
-onnx::ValueInfo input_of(const json& text) {
-  const Type type = type_of(text);
+onnx::ValueInfo input_of(const std::string& name, const Type& type) {
   std::vector<onnx::Dim> dims;
   for (const int64_t extent : type.shape) dims.push_back({extent, ""});
-  return {.name = io::text_at(text, "name"),
-          .dtype = type.dtype,
-          .shape = std::move(dims),
-          .refused = {}};
+  return {.name = name, .dtype = type.dtype, .shape = std::move(dims), .refused = {}};
 }
 
 ArrayModel net_arrays(const std::string& name, const std::shared_ptr<Opened>& opened) {
-  const json& about = opened->about();
+  const NetText& text = opened->net();
   ArrayModel model{.name = name,
-                   .outputs = io::texts_at(about, "outputs"),
+                   .outputs = text.outputs,
                    .device = opened->artifact().device,
-                   .vocabulary = io::integer_at(about, "vocabulary"),
-                   .gives_logits = io::truth_at(about, "gives_logits"),
-                   .class_names = io::texts_at(about, "class_names")};
-  for (const json& input : io::value_at(about, "inputs")) model.inputs.push_back(input_of(input));
-  if (about.contains("pictures"))
-    model.pictures = train::Recipe::parse(io::text_at(about, "pictures"), name);
+                   .vocabulary = text.vocabulary,
+                   .pictures = text.pictures,
+                   .gives_logits = text.gives_logits,
+                   .class_names = text.class_names};
+  for (size_t i = 0; i < text.types.size(); ++i)
+    model.inputs.push_back(input_of(text.names[i], text.types[i]));
   model.executable = [opened](std::span<const Type>) -> Executable& {
     return opened->program("forward");
   };
@@ -226,7 +270,7 @@ ArrayModel net_arrays(const std::string& name, const std::shared_ptr<Opened>& op
 
 // A compiled language model maps tokens of its sequences to the logits of the next token.
 ArrayModel text_arrays(const std::string& name, const std::shared_ptr<Opened>& opened) {
-  const int64_t batch = io::integer_at(opened->about(), "batch");
+  const int64_t batch = opened->decoder().batch;
   ArrayModel model{.name = name,
                    .inputs = {{.name = "input_ids",
                                .dtype = DType::i64,
@@ -234,7 +278,7 @@ ArrayModel text_arrays(const std::string& name, const std::shared_ptr<Opened>& o
                                .refused = {}}},
                    .outputs = {"logits"},
                    .device = opened->artifact().device,
-                   .vocabulary = io::integer_at(opened->about(), "vocabulary")};
+                   .vocabulary = opened->decoder().vocabulary};
   model.run = [opened, shown = io::printable(name), vocabulary = model.vocabulary,
                batch](std::span<const Tensor> in) {
     check_tokens(shown, in[0], vocabulary);
@@ -258,7 +302,7 @@ ArrayModel text_arrays(const std::string& name, const std::shared_ptr<Opened>& o
 ArrayModel compiled_arrays(const std::string& name, const ArrayModelOptions& options) {
   refuse_flags(name, options.flags);
   const auto opened = std::make_shared<Opened>(name, options.compiled);
-  const bool is_net = opened->artifact().kind == "net";
+  const bool is_net = opened->is_net();
   ArrayModel model = is_net ? net_arrays(name, opened) : text_arrays(name, opened);
   model.check = [shown = io::printable(name), inputs = model.inputs](std::span<const Type> types) {
     onnx::check_inputs(shown, inputs, types);

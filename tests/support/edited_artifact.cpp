@@ -1,0 +1,36 @@
+#include "tests/support/edited_artifact.h"
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "weft/io/json.h"
+#include "weft/io/safetensors.h"
+
+namespace weft::test {
+
+void edit_artifact(const std::string& path, std::string_view name,
+                   const std::function<void(nlohmann::json&)>& change) {
+  const io::Safetensors file = io::Safetensors::open(path);
+  std::vector<io::NamedBytes> tensors;
+  std::string edited;
+  for (const io::TensorFile::Entry& entry : file.entries()) {
+    std::span<const std::byte> bytes = file.bytes(entry);
+    Type type = entry.type;
+    if (entry.name == io::seal_name) continue;
+    if (entry.name == name) {
+      nlohmann::json all =
+          io::parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+      change(all);
+      edited = all.dump();
+      bytes = std::as_bytes(std::span(edited));
+      type.shape = {std::ssize(edited)};
+    }
+    tensors.push_back({.name = entry.name, .type = type, .bytes = bytes});
+  }
+  io::write_sealed_safetensors(path, std::move(tensors));
+}
+
+}  // namespace weft::test
