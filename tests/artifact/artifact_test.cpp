@@ -323,6 +323,11 @@ TEST_CASE("machine code runs where this user signed it, or trusts it") {
                     "compiled again. Hint: --trust runs it.\n",
                     small.path));
   CHECK(notes_of({.trust = true}) == "");
+  edit_artifact(small.path, artifact_model, [](json& all) { all["target"]["compiler"] = "other"; });
+  CHECK(notes_of({.trust = true}) ==
+        fmt::format("weft: note: {}: its machine code is of another build of weft or for another "
+                    "WEFT_ISA, so its kernels are compiled again.\n",
+                    small.path));
 }
 
 TEST_CASE_FIXTURE(CompiledNet, "weights of another model are refused") {

@@ -12,6 +12,7 @@
 #include "tests/support/program.h"
 #include "tests/support/published_model.h"
 #include "tests/support/skip.h"
+#include "weft/base/host/isa.h"
 #include "weft/io/npy.h"
 #include "weft/tensor/compile.h"
 
@@ -103,4 +104,18 @@ TEST_CASE_FIXTURE(Pets, "a compiled net computes on an OpenCL device what its ru
   REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
   CHECK(outcome.err == "");
   CHECK(read("found.npy") == read("want.npy"));
+}
+
+TEST_CASE_FIXTURE(Pets,
+                  "machine code for another instruction set is compiled again, which is said") {
+  // A set that WEFT_ISA names gives code for every CPU that has it, not for this CPU alone.
+  const std::string isa(name(weft::host_isa()));
+  REQUIRE(weft({"compile", "pets", "--batch", "40", "-o", "pets.weft"}, {{"WEFT_ISA", isa}}).code ==
+          0);
+  const Outcome outcome =
+      weft({"run", "pets.weft", "--input", "rows.npy", "-o", "out.npy"}, {{"WEFT_ISA", "auto"}});
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  CHECK(outcome.err ==
+        "weft: note: pets.weft: its machine code is of another build of weft or for another "
+        "WEFT_ISA, so its kernels are compiled again.\n");
 }

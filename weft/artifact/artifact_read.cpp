@@ -87,7 +87,7 @@ void check_target(const std::string& file, const json& target) {
                     this_machine = io::text_at(here, "machine");
   if (machine != this_machine)
     throw Error(ErrorKind::device, "{}: it was compiled for {}. This machine is {}.", file,
-                io::printable(machine), this_machine);
+                io::printable(machine), io::printable(this_machine));
   const int64_t threads = io::integer_at(target, "threads"),
                 threads_here = io::integer_at(here, "threads");
   if (threads != threads_here)
@@ -158,7 +158,9 @@ class ArtifactReader {
     const KernelCompiler& compiler = library(io::text_at(target, "device")).compiler();
     if (io::text_at(target, "compiler") != compiler.identity()) {
       logging::note(
-          "{}: another build of weft made its machine code, so its kernels are compiled again.",
+          "{}: its machine code is of another build of weft or for another WEFT_ISA, so its "
+          "kernels "
+          "are compiled again.",
           path_);
       return;
     }
