@@ -178,7 +178,7 @@ TEST_CASE_FIXTURE(CompiledNet, "a sealed artifact whose variables do not fit is 
   const auto is_refused = [&](const std::function<void(json&)>& change) {
     write();
     edit_artifact(path, artifact_model, change);
-    return refusal_of(path, ErrorKind::checkpoint) != "";
+    return !refusal_of(path, ErrorKind::checkpoint).empty();
   };
   const auto expression_of = [](json& all) -> json& {
     for (json& variable : all["variables"])
@@ -267,8 +267,9 @@ TEST_CASE("an artifact that was cut or changed at any byte is refused") {
     const std::shared_ptr<Buffer> bytes = Buffer::allocate(length);
     std::copy_n(whole->data, length, bytes->data);
     if (changed < length) bytes->data[changed] ^= std::byte{1};
-    return refusal_of(ErrorKind::checkpoint,
-                      [&] { artifact::open_artifact(bytes, "small.weft").read("forward"); }) != "";
+    return !refusal_of(ErrorKind::checkpoint, [&] {
+              artifact::open_artifact(bytes, "small.weft").read("forward");
+            }).empty();
   };
   CHECK(!is_refused(whole->bytes, whole->bytes));
   int accepted = 0;
