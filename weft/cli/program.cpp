@@ -51,9 +51,9 @@ int run(std::vector<std::string> arguments) {
                                         .doc = "print the version, commit and kind of build",
                                         .target = &wants_version}}},
                   .flags = std::move(flags)};
-  add_run_verbs(program);
-  add_model_verbs(program);
-  add_infer_verb(program);
+  add_training_verbs(program);
+  add_eval_verb(program);
+  add_run_verb(program);
   add_compile_verb(program);
   add_text_verbs(program);
   add_record_verbs(program);

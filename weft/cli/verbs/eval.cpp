@@ -84,6 +84,6 @@ void add_eval(Program& program) {
 }
 }  // namespace
 
-void add_model_verbs(Program& program) { add_eval(program); }
+void add_eval_verb(Program& program) { add_eval(program); }
 
 }  // namespace weft::cli

@@ -258,7 +258,7 @@ int run_model(const Program& program, const RunArguments& arguments) {
 }
 }  // namespace
 
-void add_infer_verb(Program& program) {
+void add_run_verb(Program& program) {
   auto arguments = std::make_shared<RunArguments>();
   Verb& verb = program.root.add(
       {.name = "run",

@@ -356,7 +356,7 @@ void add_finetune(Program& program) {
 }
 }  // namespace
 
-void add_run_verbs(Program& program) {
+void add_training_verbs(Program& program) {
   add_plan(program);
   add_train(program);
   add_finetune(program);

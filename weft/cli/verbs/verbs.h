@@ -13,18 +13,18 @@ struct Program {
   std::vector<std::pair<std::string, std::string>> outputs = {};  // flags and the files they write
 };
 
-void add_run_verbs(Program& program);        // plan, train, finetune         (train.cpp)
-void add_model_verbs(Program& program);      // eval                        (eval.cpp)
-void add_infer_verb(Program& program);       // run                           (run.cpp)
-void add_compile_verb(Program& program);     // compile                       (compile.cpp)
-void add_text_verbs(Program& program);       // generate, chat               (generate.cpp)
-void add_record_verbs(Program& program);     // runs, ckpt                    (records.cpp)
-void add_weight_verbs(Program& program);     // inspect to merge           (weights.cpp)
-void add_convert_verb(Program& program);     // convert                    (convert.cpp)
-void add_bench_verb(Program& program);       // bench                         (bench.cpp)
-void add_profile_verb(Program& program);     // profile                     (profile.cpp)
-void add_machine_verbs(Program& program);    // devices, doctor               (devices.cpp)
-void add_completion_verb(Program& program);  // completion                  (completion.cpp)
-void add_recipe_verbs(Program& program);     // init, list, config            (recipes.cpp)
+void add_training_verbs(Program& program);   // plan, train, finetune (train.cpp)
+void add_eval_verb(Program& program);        // eval                  (eval.cpp)
+void add_run_verb(Program& program);         // run                   (run.cpp)
+void add_compile_verb(Program& program);     // compile               (compile.cpp)
+void add_text_verbs(Program& program);       // generate, chat        (generate.cpp)
+void add_record_verbs(Program& program);     // runs, ckpt            (records.cpp)
+void add_weight_verbs(Program& program);     // inspect to merge      (weights.cpp)
+void add_convert_verb(Program& program);     // convert               (convert.cpp)
+void add_bench_verb(Program& program);       // bench                 (bench.cpp)
+void add_profile_verb(Program& program);     // profile               (profile.cpp)
+void add_machine_verbs(Program& program);    // devices, doctor       (devices.cpp)
+void add_completion_verb(Program& program);  // completion            (completion.cpp)
+void add_recipe_verbs(Program& program);     // init, list, config    (recipes.cpp)
 
 }  // namespace weft::cli
