@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/error/pets_run.h"
@@ -137,7 +138,7 @@ TEST_CASE_FIXTURE(Pets,
            {"pets.weft", {"inputs", "vocabulary", "gives_logits", "class_names"}}})
     for (const std::string& key : keys)
       CHECK(fails_with(edited(name, [&](json& about) { about.erase(key); }), checkpoint,
-                       name + ": " + key + " is missing.") == "");
+                       fmt::format("{}: {} is missing.", name, key)) == "");
   CHECK(fails_with(edited("m.weft", [](json& about) { about["vocabulary"] = 7; }), checkpoint,
                    "m.weft: plan 1 is of another model.") == "");
   CHECK(fails_with(edited("pets.weft", [](json& about) { about["vocabulary"] = 7; }), checkpoint,
