@@ -159,8 +159,7 @@ class ArtifactReader {
     if (io::text_at(target, "compiler") != compiler.identity()) {
       logging::note(
           "{}: its machine code is of another build of weft or for another WEFT_ISA, so its "
-          "kernels "
-          "are compiled again.",
+          "kernels are compiled again.",
           path_);
       return;
     }
