@@ -115,6 +115,8 @@ TEST_CASE("impossible extents are refused wherever a tensor is created") {
   check_contains(message_of([] { zeros({-1, 3}); }), "extents must not be negative. Got [-1, 3].");
   check_contains(message_of([] { one_hot(arange(3), -1); }),
                  "extents must not be negative. Got [3, -1].");
+  check_contains(message_of([] { broadcast_to(ones({3, 1}), {3, -1}); }),
+                 "extents must not be negative. Got [3, -1].");
   check_contains(message_of([] { arange(-2); }), "extents must not be negative. Got [-2].");
   check_contains(message_of([] { reshape(ones({6}), {-2, -3}); }), "extents must not be negative.");
   check_contains(message_of([&] { zeros({much, much}); }),
