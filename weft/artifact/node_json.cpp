@@ -82,7 +82,8 @@ Annotations annotations_of(const json& node) {
   Annotations notes{.tf32 = node.contains("tf32"),
                     .compressed = node.contains("compressed"),
                     .fixed = node.contains("fixed")};
-  if (node.contains("by_kernel")) notes.by_kernel = &interned(io::text_at(node, "by_kernel"));
+  if (node.contains("by_algorithm"))
+    notes.by_algorithm = static_cast<int>(io::integer_at(node, "by_algorithm"));
   return notes;
 }
 
@@ -182,7 +183,7 @@ json NodeWriter::nodes() const {
     if (notes.tf32) node["tf32"] = true;
     if (notes.compressed) node["compressed"] = true;
     if (notes.fixed) node["fixed"] = true;
-    if (notes.by_kernel != nullptr) node["by_kernel"] = *notes.by_kernel;
+    if (notes.by_algorithm) node["by_algorithm"] = *notes.by_algorithm;
     if (notes.composite.defined()) node["composite"] = places.at(notes.composite->id);
     all.push_back(std::move(node));
   }

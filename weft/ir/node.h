@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,7 +29,8 @@ struct Annotations {
   bool tf32 = false;        // a product whose float32 operands may be rounded to TF32
   bool compressed = false;  // a cast of activation compression
   bool fixed = false;       // a variable that the step does not assign
-  const std::string* by_kernel = nullptr;  // interned; of a row tile: the untiled node's kernel
+  // `by_algorithm` is the untiled node's kernel (KernelChoice::algorithm) of a row tile.
+  std::optional<int> by_algorithm = {};
   // `composite` is the composite operation that this value equals, on operands in the same graph,
   // if a library kernel may compute it as an epilogue (KernelChooser::is_epilogue). Passes that
   // rewrite a graph carry it over (carry_composite), because after simplify the expression can no
@@ -38,7 +40,7 @@ struct Annotations {
   // Comparison leaves out `composite`, which follows from the inputs.
   friend bool operator==(const Annotations& a, const Annotations& b) {
     return a.tf32 == b.tf32 && a.compressed == b.compressed && a.fixed == b.fixed &&
-           a.by_kernel == b.by_kernel;
+           a.by_algorithm == b.by_algorithm;
   }
 };
 std::string to_string(const Annotations& annotations);  // ", tf32=1, composite=gelu_tanh"

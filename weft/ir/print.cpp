@@ -53,7 +53,7 @@ std::string to_string(const Annotations& annotations) {
   if (annotations.tf32) text += ", tf32=1";
   if (annotations.compressed) text += ", compressed=1";
   if (annotations.fixed) text += ", fixed=1";
-  if (annotations.by_kernel != nullptr) text += ", by_kernel=" + *annotations.by_kernel;
+  if (annotations.by_algorithm) text += fmt::format(", by_algorithm={}", *annotations.by_algorithm);
   if (annotations.composite.defined())
     text += fmt::format(", composite={}", annotations.composite->op->name);
   return text;

@@ -43,7 +43,7 @@ std::string signature(const Node& node, std::span<const Placement> operands) {
     text += ' ';
     append(entry.value);
   }
-  if (node.annotations.by_kernel != nullptr) text += ' ' + *node.annotations.by_kernel;
+  if (node.annotations.by_algorithm) text += fmt::format(" by {}", *node.annotations.by_algorithm);
   for (size_t i = 0; i < operands.size(); ++i)
     text += ' ' + to_string(node.inputs[i].type()) + '@' + to_string(operands[i].strides) +
             (is_fixed(node.inputs[i]) ? "f" : "");
@@ -61,11 +61,11 @@ class CpuChooser : public KernelChooser {
       std::lock_guard lock(mutex_);
       if (auto found = choices_.find(key); found != choices_.end()) return found->second;
     }
-    const bool named = node.annotations.by_kernel != nullptr;
+    const std::optional<int> given = node.annotations.by_algorithm;
     std::optional<KernelChoice> choice =
-        named ? by_name(*family, node, operands) : family->choose(node, operands);
+        given ? by_algorithm(*family, *given, node, operands) : family->choose(node, operands);
     std::lock_guard lock(mutex_);
-    if (choice && family->alternatives != nullptr && !named)
+    if (choice && family->alternatives != nullptr && !given)
       choice = select(*family, key, node, operands, *choice);
     return choices_.emplace(std::move(key), std::move(choice)).first->second;
   }
@@ -93,11 +93,12 @@ class CpuChooser : public KernelChooser {
   }
 
  private:
-  // Returns the kernel that the node names, so that a part of a value has the bits of the whole.
-  static std::optional<KernelChoice> by_name(const Family& family, const Node& node,
-                                             std::span<const Placement> operands) {
+  // Returns the kernel that the node asks for, so that a part of a value has the bits of the whole.
+  static std::optional<KernelChoice> by_algorithm(const Family& family, int algorithm,
+                                                  const Node& node,
+                                                  std::span<const Placement> operands) {
     for (KernelChoice& choice : family.alternatives(node, operands))
-      if (choice.kernel == *node.annotations.by_kernel) return std::move(choice);
+      if (choice.algorithm == algorithm) return std::move(choice);
     return std::nullopt;
   }
   // Returns the measured kernel in place of the heuristic's.

@@ -35,8 +35,8 @@ struct Family {
   // Chooses as KernelChooser does, by a heuristic; nullopt where the family has no kernel for this
   // type.
   std::optional<KernelChoice> (*choose)(const Node& node, std::span<const Placement> operands);
-  // Returns all kernels that could be chosen, each with a different name. A null pointer: the
-  // family has a single kernel.
+  // Returns all kernels that could be chosen, each with a name and an algorithm of its own. A null
+  // pointer: the family has a single kernel.
   std::vector<KernelChoice> (*alternatives)(const Node& node, std::span<const Placement> operands);
   // Compiles the kernel that `launch` names.
   std::unique_ptr<Kernel> (*compile)(const Launch& launch);

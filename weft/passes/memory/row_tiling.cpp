@@ -177,7 +177,7 @@ class Cut {
       const std::optional<KernelChoice> choice = chosen(node, options_);
       if (!choice) return false;
       if (choice->depth == 0) return size_of(node.inputs[0].dtype()) == 2;
-      kernels_[&node] = choice->kernel;
+      kernels_[&node] = choice->algorithm;
       if (sums) least = std::lcm(least, choice->depth);
       return true;
     };
@@ -228,16 +228,16 @@ class Cut {
         const auto found = parts_.find(operand.node());
         return found == parts_.end() ? Value() : found->second.back();
       });
-      parts_[&node].push_back(by_kernel_of(node, part));
+      parts_[&node].push_back(by_same_kernel(node, part));
     }
     for (const Value& value : nodes)
       if (region_.sums.contains(value.node())) add_up(*value.node(), from, count);
   }
 
-  Value by_kernel_of(const Node& whole, Value part) const {
+  Value by_same_kernel(const Node& whole, Value part) const {
     part->annotations.tf32 = whole.annotations.tf32;
     auto kernel = kernels_.find(&whole);
-    if (kernel != kernels_.end()) part->annotations.by_kernel = &interned(kernel->second);
+    if (kernel != kernels_.end()) part->annotations.by_algorithm = kernel->second;
     return part;
   }
 
@@ -247,10 +247,11 @@ class Cut {
     const std::vector<Value> inputs = operands(node, reads, from, count);
     Value& sum = sums_[&node];
     if (!sum.defined()) {
-      sum = by_kernel_of(node, wide_matmul(inputs[0], inputs[1]));
+      sum = by_same_kernel(node, wide_matmul(inputs[0], inputs[1]));
       return;
     }
-    const Value more = by_kernel_of(node, make_node(op("matmul_add"), {sum, inputs[0], inputs[1]}));
+    const Value more =
+        by_same_kernel(node, make_node(op("matmul_add"), {sum, inputs[0], inputs[1]}));
     sum = chosen(*more.node(), options_) ? more : more->op->decompose(*more.node());
   }
 
@@ -293,7 +294,7 @@ class Cut {
   Region region_;
   const PassOptions& options_;
   bool wrong_ = options_.has_fault("row-tiling-repeats-rows");
-  std::unordered_map<const Node*, std::string> kernels_;
+  std::unordered_map<const Node*, int> kernels_;
   std::vector<int64_t> starts_;  // first rows of the tiles, and the end
   std::unordered_map<const Node*, std::vector<Value>> parts_;
   std::unordered_map<const Node*, Value> sums_;

@@ -489,7 +489,7 @@ std::optional<KernelChoice> choose_biased_matmul(std::span<const Value> body,
   const Dims b = row_major_strides(node.inputs[1].shape());
   // Panels are read alike whatever the factors' strides were, so the route of dense factors
   // decides.
-  if (node.annotations.by_kernel != nullptr || route_of(product(a, b)) != Route::contraction)
+  if (node.annotations.by_algorithm || route_of(product(a, b)) != Route::contraction)
     return std::nullopt;
   const Dims dense = Dims::iota(node.type.shape.size());
   // Factors are copied if their strides would make the product a batch of several matrices, which
