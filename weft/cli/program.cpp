@@ -51,6 +51,7 @@ int run(std::vector<std::string> arguments) {
                                         .doc = "print the version, commit and kind of build",
                                         .target = &wants_version}}},
                   .flags = std::move(flags)};
+  add_plan_verb(program);
   add_training_verbs(program);
   add_eval_verb(program);
   add_run_verb(program);

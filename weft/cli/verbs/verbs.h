@@ -13,7 +13,8 @@ struct Program {
   std::vector<std::pair<std::string, std::string>> outputs = {};  // flags and the files they write
 };
 
-void add_training_verbs(Program& program);   // plan, train, finetune (train.cpp)
+void add_plan_verb(Program& program);        // plan                  (plan.cpp)
+void add_training_verbs(Program& program);   // train, finetune       (train.cpp)
 void add_eval_verb(Program& program);        // eval                  (eval.cpp)
 void add_run_verb(Program& program);         // run                   (run.cpp)
 void add_compile_verb(Program& program);     // compile               (compile.cpp)
