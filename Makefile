@@ -68,7 +68,7 @@ test-all: all peers test-isa test-onnx check tsan ## quick and slow tests, under
 # The tests to run; empty: all quick tests. PART=2/4 runs every fourth fuzzer, from the second on.
 CHECKED ?=
 check: setup ## quick tests and short fuzzing with verifier, poison, address and UB sanitizers
-	@$(call build_preset,check,--target $(if $(CHECKED),$(sort $(patsubst %,test_%,$(basename $(CHECKED)))),weft_tests) fuzzers)
+	@$(call build_preset,check,--target $(if $(CHECKED),$(sort $(patsubst %,test_%,$(basename $(CHECKED)))),weft_tests) $(shell tools/fuzz.sh --targets))
 	@env -u PART tools/test.sh check -L quick $(if $(CHECKED),-R '^($(subst $(space),|,$(strip $(CHECKED))))$$')
 	@tools/fuzz.sh 15
 

@@ -3,6 +3,7 @@
 # tests/fuzz/corpus/NAME. New inputs are stored in build/fuzz/corpus/NAME, crashing inputs in
 # build/fuzz/crashes. PART=2/4 runs every fourth program, from the second on.
 # tools/fuzz.sh --keep: adds inputs that reach new code to tests/fuzz/corpus.
+# tools/fuzz.sh --targets: prints the targets that build these programs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-15}
@@ -12,10 +13,20 @@ seed=${CI:+-seed=1}
 export ASAN_OPTIONS=detect_stack_use_after_return=0:malloc_context_size=5
 export LSAN_OPTIONS=suppressions=tools/sanitizers/lsan.supp:print_suppressions=0
 
+# Programs are named after their sources.
+IFS=/ read -r part parts <<<"${PART:-1/1}"
+names=$(find tests/fuzz -maxdepth 1 -name '*.cpp' -printf '%f\n' | sed 's/\.cpp$//' | sort |
+  awk "NR % $parts == $part % $parts")
+if [ "$seconds" = --targets ]; then
+  sed 's/^/fuzz_/' <<<"$names"
+  exit
+fi
+
 mkdir -p build/fuzz/crashes
 run() {
-  local program=$1 name found kept log inputs
-  name=$(basename "$program")
+  local name=$1 program found kept log inputs
+  program=build/check/fuzz/$name
+  [ -x "$program" ] || { echo "fuzz: no $program: make check builds it"; exit 1; }
   found=build/fuzz/corpus/$name
   kept=tests/fuzz/corpus/$name
   log=build/fuzz/$name.log
@@ -37,9 +48,5 @@ export -f run
 export seconds seed
 
 # A fuzzer has one thread: each core runs another one.
-IFS=/ read -r part parts <<<"${PART:-1/1}"
-programs=$(find build/check/fuzz -maxdepth 1 -type f -executable 2>/dev/null | sort |
-  awk "NR % $parts == $part % $parts")
-[ -n "$programs" ] || { echo "fuzz: no program in build/check/fuzz: make check builds them"; exit 1; }
-xargs -P "${JOBS:-$(nproc)}" -I{} bash -euo pipefail -c 'run "$1"' run {} <<<"$programs"
-[ "$seconds" = --keep ] || echo "fuzz: $(wc -l <<<"$programs") programs, nothing found"
+xargs -P "${JOBS:-$(nproc)}" -I{} bash -euo pipefail -c 'run "$1"' run {} <<<"$names"
+[ "$seconds" = --keep ] || echo "fuzz: $(wc -l <<<"$names") programs, nothing found"
