@@ -31,9 +31,11 @@ namespace {
 using artifact::Artifact;
 using artifact::OpenArtifact;
 using nlohmann::json;
+using test::artifact_kernel;
 using test::artifact_model;
 using test::artifact_program;
 using test::edit_artifact;
+using test::edit_artifact_bytes;
 using test::TemporaryFolder;
 
 // A net whose weights a plan packs, and from which it derives values: a convolution with a batch
@@ -316,13 +318,20 @@ TEST_CASE("machine code runs where this user signed it, or trusts it") {
     CHECK(results_of(artifact::open_artifact(small.path, options), small.x) == want);
     return errors.text();
   };
+  const std::string unsigned_code = fmt::format(
+      "weft: note: {}: this user did not sign its machine code, so its kernels are compiled again. "
+      "Hint: --trust runs it.\n",
+      small.path);
+  CHECK(notes_of({}) == "");
+  // Other code under the old signature, in a file that is sealed again.
+  const auto flip = [](std::string& code) { code[code.size() / 2] ^= 1; };
+  edit_artifact_bytes(small.path, artifact_kernel, flip);
+  CHECK(notes_of({}) == unsigned_code);
+  edit_artifact_bytes(small.path, artifact_kernel, flip);
   CHECK(notes_of({}) == "");
   edit_artifact(small.path, artifact_model,
                 [](json& all) { all["signature"] = std::string(64, '0'); });
-  CHECK(notes_of({}) ==
-        fmt::format("weft: note: {}: this user did not sign its machine code, so its kernels are "
-                    "compiled again. Hint: --trust runs it.\n",
-                    small.path));
+  CHECK(notes_of({}) == unsigned_code);
   CHECK(notes_of({.trust = true}) == "");
   edit_artifact(small.path, artifact_model, [](json& all) { all["target"]["compiler"] = "other"; });
   CHECK(notes_of({.trust = true}) ==

@@ -6,11 +6,15 @@
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/ranges.h>
 
 #include "tests/support/captured.h"
 #include "weft/backends/cuda/cuda_device.h"
+#include "weft/tensor/compile.h"
+#include "weft/tensor/session.h"
 
 using namespace weft;
 
@@ -59,6 +63,35 @@ Ending run_kernel(const std::string& name, size_t begin) {
 }  // namespace
 
 TEST_SUITE("fake cuda") {
+  TEST_CASE("a session remembers a lost GPU, and another session tries it again") {
+    if (std::getenv("FAKE_CUDA_COMPILER") == nullptr) return;
+    auto exponentials = [] {
+      return compile([](const Tensor& x) { return exp(x); }, {.device = "cuda"});
+    };
+    const Tensor x = tensor({-1.0, 0.0, 2.0});
+    {
+      const SessionScope scope{Session()};
+      auto step = exponentials();
+      const std::vector<double> want = step(x).to_doubles();
+      CHECK(want[1] == 1);
+      const auto said = [&]() -> std::string {
+        try {
+          return fmt::format("{}", step(x).to_doubles());
+        } catch (const Error& error) {
+          CHECK(error.kind() == ErrorKind::device);
+          return error.what();
+        }
+      };
+      setenv("FAKE_CUDA_LOST_AFTER", "0", 1);
+      CHECK(said().find("CUDA_ERROR_ECC_UNCORRECTABLE") != std::string::npos);
+      unsetenv("FAKE_CUDA_LOST_AFTER");  // what is lost stays lost
+      for (int use = 0; use < 2; ++use)
+        CHECK(said().find("was lost in an earlier run, and this session cannot use it any more.") !=
+              std::string::npos);
+    }
+    const SessionScope another{Session()};
+    CHECK(exponentials()(x).to_doubles()[1] == 1);
+  }
   TEST_CASE("a misaligned vector access ends the process and names the kernel") {
     if (std::getenv("FAKE_CUDA_COMPILER") == nullptr) return;
     for (const std::string name : {"load_pack", "read_pack", "store_pack"}) {

@@ -13,6 +13,15 @@ namespace weft::test {
 
 void edit_artifact(const std::string& path, std::string_view name,
                    const std::function<void(nlohmann::json&)>& change) {
+  edit_artifact_bytes(path, name, [&](std::string& text) {
+    nlohmann::json all = io::parse_json(text);
+    change(all);
+    text = all.dump();
+  });
+}
+
+void edit_artifact_bytes(const std::string& path, std::string_view name,
+                         const std::function<void(std::string&)>& change) {
   const io::Safetensors file = io::Safetensors::open(path);
   std::vector<io::NamedBytes> tensors;
   std::string edited;
@@ -21,10 +30,8 @@ void edit_artifact(const std::string& path, std::string_view name,
     Type type = entry.type;
     if (entry.name == io::seal_name) continue;
     if (entry.name == name) {
-      nlohmann::json all =
-          io::parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-      change(all);
-      edited = all.dump();
+      edited.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      change(edited);
       bytes = std::as_bytes(std::span(edited));
       type.shape = {std::ssize(edited)};
     }
