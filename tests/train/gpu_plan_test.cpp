@@ -207,14 +207,36 @@ TEST_CASE("rematerialized kernels take the time that an update has beyond one wh
   };
   const train::RunReport stores = report(16, 16, "none"), repeats = report(16, 16, "full");
   CHECK(stores.rematerialized == 0);
-  CHECK(stores.rematerialized_seconds == 0);
+  CHECK(stores.rematerialized_seconds() == 0);
   CHECK(repeats.rematerialized > 12 * 2);  // at least attention and feed-forward of each layer
   // Kernels that are fused otherwise make the rest of the difference.
-  CHECK(repeats.rematerialized_seconds == near(repeats.seconds - stores.seconds, 0.15));
+  CHECK(repeats.rematerialized_seconds() == near(repeats.seconds - stores.seconds, 0.15));
   // Each pass of an update repeats the same kernels.
   const train::RunReport twice = report(32, 16, "full"), thrice = report(48, 16, "full");
   CHECK(2 * thrice.rematerialized == 3 * twice.rematerialized);
-  CHECK(thrice.rematerialized_seconds == near(1.5 * twice.rematerialized_seconds, 1e-9));
+  CHECK(thrice.rematerialized_seconds() == near(1.5 * twice.rematerialized_seconds(), 1e-9));
+}
+
+TEST_CASE("the seconds of an update are billed by the work that they are for") {
+  std::string recipe = gpt2(16);
+  const std::string key = "precision: bf16-mixed";
+  recipe.insert(recipe.find(key) + key.size(), ", recompute: full, offload: [optimizer]");
+  const train::RunReport report = planned_on(recipe, "cuda:h200")->report;
+  std::map<TimeBill::Work, double> seconds;
+  double sum = 0;
+  for (const TimeBill& bill : report.time) {
+    CHECK(bill.seconds >= -1e-9 * report.seconds);
+    seconds[bill.work] += bill.seconds;
+    sum += bill.seconds;
+  }
+  CHECK(sum == near(report.seconds, 1e-9));
+  CHECK(report.compute_bound_seconds() == seconds[TimeBill::Work::arithmetic]);
+  // Half of the step's products are in the backward pass, so the forward pass is at most half.
+  CHECK(report.rematerialized_seconds() > 0);
+  CHECK(report.rematerialized_seconds() < report.seconds / 2);
+  // Kernels wait for the moments on their way from files and back: twice 8 bytes a parameter.
+  const double traffic = report.file_traffic / library("cuda:h200").meters().spec().bytes_per_s;
+  CHECK(seconds[TimeBill::Work::transfers] > traffic / 2);
 }
 
 TEST_CASE("faster changes that also fit are named where a limit makes a plan slow") {

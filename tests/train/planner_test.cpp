@@ -59,8 +59,11 @@ TEST_CASE("a question is captured once and answered under any options") {
   CHECK(content_hash(*answer(question).plans[0].plan) == content_hash(*whole.plans[0].plan));
   PlanQuestion limited = question;
   limited.options.memory = 1;
-  size_t least = 0;
-  CHECK(!answer_within(limited, 0, &least));
+  const PlanAnswer refused = answer(limited);
+  REQUIRE(refused.refusal);
+  CHECK(refused.plans.empty());
+  CHECK(refused.refusal->message.find("the step takes at least") != std::string::npos);
+  const size_t least = refused.refusal->least_bytes;
   CHECK(least < whole.total_bytes());
   // What a refusal calls the least suffices, and what fits is at most the limit.
   limited.options.memory = least;
@@ -71,16 +74,16 @@ TEST_CASE("a question is captured once and answered under any options") {
   // Without a pass the same steps take more.
   PlanQuestion without = question;
   without.options.skip = {"reuse"};
-  CHECK(plans_that_fit(without)[0]->plan->arena_bytes > whole.arena_bytes);
+  CHECK(answer(without).plans[0].plan->arena_bytes > whole.arena_bytes);
   // A run that may have too little besides its plan gets a lower limit, or none.
   PlanQuestion tight = question;
   tight.options.memory = whole.total_bytes();
   const size_t besides = whole.process_bytes() - whole.total_bytes();
-  const auto fitted = answer_within(tight, whole.process_bytes() - (whole.arena_bytes / 8));
-  REQUIRE(fitted);
-  CHECK(fitted->process_bytes() <= whole.process_bytes() - whole.arena_bytes / 8);
+  const PlanAnswer fitted = answer_within(tight, whole.process_bytes() - (whole.arena_bytes / 8));
+  REQUIRE(!fitted.refusal);
+  CHECK(fitted.process_bytes() <= whole.process_bytes() - whole.arena_bytes / 8);
   CHECK(tight.options.memory < whole.total_bytes());
-  CHECK(!answer_within(tight, besides));
+  CHECK(answer_within(tight, besides).refusal);
 }
 
 TEST_CASE("state that is offloaded is no state in memory") {
@@ -136,7 +139,8 @@ TEST_CASE("remedies are the mildest changes that fit") {
                          }};
   auto words = [&](const std::vector<Ladder>& ladders) {
     std::string all;
-    for (const Remedy& remedy : find_remedies(question, ladders, false, no_hurry()).found)
+    question.may_change = ladders;
+    for (const Remedy& remedy : find_remedies(question, false, no_hurry()).found)
       all += remedy.what + ";";
     return all;
   };
@@ -153,10 +157,12 @@ TEST_CASE("remedies are the mildest changes that fit") {
   CHECK(words({{{rows(512)}}, {.changes = {rows(64)}, .when = Ladder::When::nothing_fits_yet}}) ==
         "64 rows;");
   // A limit that nobody chose holds only where the change would not fit without it.
-  const Remedies typed = find_remedies(question, {{{rows(512)}}}, true, no_hurry(size_t{1} << 40));
+  question.may_change = {{{rows(512)}}};
+  const Remedies typed = find_remedies(question, true, no_hurry(size_t{1} << 40));
   CHECK(typed.found.size() == 1);
   // No time is left.
-  const Remedies none = find_remedies(question, {{{recompute}}}, false, {});
+  question.may_change = {{{recompute}}};
+  const Remedies none = find_remedies(question, false, {});
   CHECK(none.found.empty());
   CHECK(none.is_out_of_time);
 }

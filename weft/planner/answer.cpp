@@ -1,5 +1,6 @@
 #include "weft/planner/answer.h"
 
+#include <algorithm>
 #include <set>
 
 #include "weft/base/host/parallel.h"
@@ -34,6 +35,17 @@ void count_shared(PlanAnswer& answer) {
   answer.state.push_back(std::move(copies));
 }
 
+// Adds to the bill for the same work.
+void put_down(std::vector<TimeBill>& bills, const TimeBill& more) {
+  const auto same = std::ranges::find_if(bills, [&](const TimeBill& bill) {
+    return bill.work == more.work && bill.is_again == more.is_again;
+  });
+  if (same == bills.end())
+    bills.push_back(more);
+  else
+    same->seconds += more.seconds;
+}
+
 // Adds what one step takes, and what its executions add to an update.
 void add(PlanAnswer& answer, const PlannedStep& step, const KernelLibrary& device,
          const MachineSpec& machine) {
@@ -48,13 +60,19 @@ void add(PlanAnswer& answer, const PlannedStep& step, const KernelLibrary& devic
   answer.likely_seconds += times * one.likely_seconds;
   if (machine.was_measured())
     answer.measured_peaks_seconds += times * planned_seconds(*step.plan, as_measured(machine));
+  double in_kernels = 0;
   for (const Launch& kernel : step.plan->launches) {
+    if (kernel.rematerialized) answer.rematerialized += step.per_update;
+    if (kernel.kind == Launch::Kind::transfer || kernel.kind == Launch::Kind::await) continue;
     const Roofline best = roofline(kernel, machine);
-    if (best.compute_bound()) answer.compute_bound_seconds += times * best.seconds();
-    if (!kernel.rematerialized) continue;
-    answer.rematerialized += step.per_update;
-    answer.rematerialized_seconds += times * best.seconds();
+    in_kernels += best.seconds();
+    put_down(answer.time, {.work = best.compute_bound() ? TimeBill::Work::arithmetic
+                                                        : TimeBill::Work::memory_traffic,
+                           .is_again = kernel.rematerialized,
+                           .seconds = times * best.seconds()});
   }
+  put_down(answer.time,
+           {.work = TimeBill::Work::transfers, .seconds = times * (one.seconds - in_kernels)});
 }
 }  // namespace
 
@@ -121,11 +139,25 @@ std::vector<Bill> PlanAnswer::state_bills() const {
   return bills;
 }
 
+double PlanAnswer::compute_bound_seconds() const {
+  double sum = 0;
+  for (const TimeBill& bill : time)
+    if (bill.work == TimeBill::Work::arithmetic) sum += bill.seconds;
+  return sum;
+}
+
+double PlanAnswer::rematerialized_seconds() const {
+  double sum = 0;
+  for (const TimeBill& bill : time)
+    if (bill.is_again) sum += bill.seconds;
+  return sum;
+}
+
 double PlanAnswer::recompute_price() const {
   if (rematerialized == 0 || seconds <= 0) return 0;
   return unlimited_seconds > 0
              ? expected_seconds() / unlimited_seconds - 1
-             : rematerialized_seconds / std::max(seconds - rematerialized_seconds, 1e-12);
+             : rematerialized_seconds() / std::max(seconds - rematerialized_seconds(), 1e-12);
 }
 
 size_t PlanAnswer::memory_there() const { return on_host ? machine_memory() : device_bytes; }

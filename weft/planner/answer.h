@@ -32,8 +32,25 @@ struct Bill {
   bool is_shown() const { return bytes != 0 || purpose.is_always_shown; }
 };
 
+// A TimeBill is the planned seconds of an update that one kind of work takes.
+struct TimeBill {
+  // `transfers` are to and from files, as far as kernels wait for them.
+  enum class Work : uint8_t { arithmetic, memory_traffic, transfers };
+  Work work;
+  bool is_again = false;  // rematerialization
+  double seconds = 0;
+};
+
+// A Refusal says why steps do not fit within the question's limit of memory.
+struct Refusal {
+  std::string message;     // of the step that needs most: "train: ..."
+  size_t least_bytes = 0;  // of state and arena, which suffice for the steps; 0: unknown
+};
+
+// A refused answer has the plans of the steps that fit, and no bytes or seconds.
 struct PlanAnswer {
   std::vector<PlannedStep> plans;
+  std::optional<Refusal> refusal = {};  // nullopt: every step fits
   // `state` is the question's bills, and last the copies of weights in the narrower type of
   // products.
   std::vector<Bill> state = {};
@@ -49,18 +66,17 @@ struct PlanAnswer {
   double seconds = 0;                 // planned seconds of an update; 0: unknown
   double likely_seconds = 0;          // likely seconds of an update; 0: unknown
   double measured_peaks_seconds = 0;  // as `seconds`, by measured peaks; 0: none were measured
-  double compute_bound_seconds = 0;   // the part of `seconds` in compute-bound kernels
+  std::vector<TimeBill> time = {};    // `seconds`, by the work that it is for
   // These are total_bytes() and expected_seconds() of the answer without rematerialization and
   // memory limit; 0: this answer is that one, or it was not asked for.
   size_t unlimited_bytes = 0;
   double unlimited_seconds = 0;
-  int64_t rematerialized = 0;         // kernels of an update
-  double rematerialized_seconds = 0;  // their part of `seconds`
-  bool on_host = true;                // the operands of kernels are in host memory
-  std::string basis = {};             // MachineSpec::basis
-  std::string device_name = {};       // "NVIDIA H200"; "": unknown, or the host
-  size_t device_bytes = 0;            // available to a run there; 0: unknown, or the host
-  std::string machine = {};           // KernelChooser::machine()
+  int64_t rematerialized = 0;    // kernels of an update
+  bool on_host = true;           // the operands of kernels are in host memory
+  std::string basis = {};        // MachineSpec::basis
+  std::string device_name = {};  // "NVIDIA H200"; "": unknown, or the host
+  size_t device_bytes = 0;       // available to a run there; 0: unknown, or the host
+  std::string machine = {};      // KernelChooser::machine()
   // `kernels` is KernelChooser::selection(): a resumed run uses these kernels again.
   std::map<std::string, std::string> kernels = {};
 
@@ -77,6 +93,9 @@ struct PlanAnswer {
   // Returns the expected seconds of an update: the likely time, or the roofline where only that is
   // known.
   double expected_seconds() const { return likely_seconds > 0 ? likely_seconds : seconds; }
+  // Return parts of `seconds`: in compute-bound kernels, and in rematerialized ones.
+  double compute_bound_seconds() const;
+  double rematerialized_seconds() const;
   // Returns the share by which rematerialization makes an update longer.
   double recompute_price() const;
   // Returns the memory that a run can have on its device, or on this machine; 0: unknown.

@@ -14,43 +14,30 @@
 
 namespace weft {
 
-// Calls `plan` for the step `name`. Keeps StepTooLarge in `largest` if its least_bytes are the most
-// so far, and names the step in every error that says that memory does not suffice.
-void plan_step(const std::string& name, std::optional<StepTooLarge>& largest,
+// Calls `plan` for the step `name`. StepTooLarge becomes the refusal if its least_bytes are the
+// most so far; other errors that say that memory does not suffice are thrown with the step's name.
+void plan_step(const std::string& name, std::optional<Refusal>& refusal,
                const std::function<void()>& plan);
 
-// Plans every step under the question's options. Throws StepTooLarge where a limit of memory is
-// exceeded: its least_bytes suffice for every step.
-PlanAnswer answer(const PlanQuestion& question);
-// Does the same; nullopt for each step that exceeds the limit.
-std::vector<std::optional<PlannedStep>> plans_that_fit(const PlanQuestion& question);
+// Refusals are how many steps that do not fit are looked for: all of them, so that the least bytes
+// suffice for every step, or the first, for those who ask no more than whether a run fits.
+enum class Refusals : uint8_t { all, first };
+
+// Plans every step under the question's options.
+PlanAnswer answer(const PlanQuestion& question, Refusals refusals = Refusals::all);
+// Does the same, and throws a refusal as StepTooLarge.
+PlanAnswer answer_that_fits(const PlanQuestion& question);
 
 // Returns the limit of memory that leaves at most `bytes`: whole MiB, so that words can say it.
 size_t as_limit(size_t bytes);
 
 // Answers within the question's limit so that the run takes at most `has` bytes in total of the
 // memory of its device, or of this machine (0: unknown). Lowers the limit of the question where its
-// plan takes more besides. Returns nullopt where it does not fit; where the minimum is known by
-// then, `least` is set to the smallest possible bytes of state and arena.
-std::optional<PlanAnswer> answer_within(PlanQuestion& question, size_t has,
-                                        size_t* least = nullptr);
+// plan takes more besides. A refusal's least bytes are 0 where the steps fit the limit, and what
+// the run takes besides does not fit in `has`.
+PlanAnswer answer_within(PlanQuestion& question, size_t has, Refusals refusals = Refusals::all);
 
 // ---- what would make it fit, or take less time
-
-// A Change is a question that differs in one respect, in the words of whoever asks.
-struct Change {
-  std::string what;  // "--train.precision bf16"
-  std::function<PlanQuestion()> question;
-};
-
-// A Ladder is changes of one kind, the mildest first, each of which takes less memory than the one
-// before it. The mildest that fits is wanted; where the last does not fit, none does.
-struct Ladder {
-  enum class When : uint8_t { always, nothing_fits_yet };
-  std::vector<Change> changes;
-  When when = When::always;
-  int unless = -1;  // a ladder, by its place, one of whose changes fits: then this one is left out
-};
 
 struct Remedy {
   std::string what;
@@ -59,7 +46,6 @@ struct Remedy {
 
 struct Remedies {
   std::vector<Remedy> found;    // the quickest first
-  double before_seconds = 0;    // of an update to compare with; 0: there was no time to plan it
   bool is_out_of_time = false;  // there may be more
 };
 
@@ -70,10 +56,9 @@ struct SearchLimits {
   double until = 0;
 };
 
-// Finds changes with which a run fits. A question with a limit that nobody chose (`is_ours`) is
-// asked without it first, as a user who makes the change would be answered. `before` is the seconds
-// of an update to compare with; nullopt: those of `question` without a limit of memory.
-Remedies find_remedies(const PlanQuestion& question, const std::vector<Ladder>& ladders,
-                       bool is_ours, const SearchLimits& limits, std::optional<double> before = {});
+// Finds changes, of those that the question allows, with which a run fits. A question with a limit
+// that nobody chose (`is_ours`) is asked without it first, as a user who makes the change would be
+// answered.
+Remedies find_remedies(const PlanQuestion& question, bool is_ours, const SearchLimits& limits);
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,23 @@ struct CapturedStep {
   StateBlocks beside = {};  // state that exists while the step runs, besides its own variables
 };
 
+struct PlanQuestion;
+
+// A Change is a question that differs in one respect, in the words of whoever asks.
+struct Change {
+  std::string what;  // "--train.precision bf16"
+  std::function<PlanQuestion()> question;
+};
+
+// A Ladder is changes of one kind, the mildest first, each of which takes less memory than the one
+// before it. The mildest that fits is wanted; where the last does not fit, none does.
+struct Ladder {
+  enum class When : uint8_t { always, nothing_fits_yet };
+  std::vector<Change> changes;
+  When when = When::always;
+  int unless = -1;  // a ladder, by its place, one of whose changes fits: then this one is left out
+};
+
 struct PlanQuestion {
   std::vector<CapturedStep> steps;
   std::string device = "cpu";  // "cuda:h100": a device here, or one of the catalogue
@@ -59,6 +77,7 @@ struct PlanQuestion {
   StepOptions options = {};
   std::vector<StateBill> state = {};  // of all steps, in the order of tables
   size_t data_bytes = 0;  // host bytes of samples, of batches, and of files that checkpoints keep
+  std::vector<Ladder> may_change = {};  // to make it fit, or take less time: find_remedies()
 
   // Returns the bytes of state that stay in memory, whatever the batch.
   size_t resident_state() const;

@@ -9,13 +9,9 @@
 
 namespace weft {
 namespace {
-constexpr size_t no_limit = size_t{8000} << 40;  // a limit that every step fits
-
 class Search {
  public:
-  Search(const PlanQuestion& question, bool is_ours, const SearchLimits& limits,
-         std::optional<double> before)
-      : question_(question), is_ours_(is_ours), limits_(limits), before_(before) {}
+  Search(bool is_ours, const SearchLimits& limits) : is_ours_(is_ours), limits_(limits) {}
 
   Remedies run(const std::vector<Ladder>& ladders) {
     std::set<int> fit;  // the ladders of which a change fits
@@ -26,7 +22,7 @@ class Search {
       if (climb(ladder)) fit.insert(at);
     }
     std::ranges::stable_sort(found_, {}, &Remedy::seconds);
-    return {std::move(found_), before_.value_or(0), is_out_of_time()};
+    return {std::move(found_), is_out_of_time()};
   }
 
  private:
@@ -60,35 +56,27 @@ class Search {
     if (limits_.has > 0 && is_ours_) {
       PlanQuestion typed = question;
       typed.options.memory = 0;
-      if (const auto found = answer_within(typed, limits_.has)) return found->expected_seconds();
+      const PlanAnswer found = answer_within(typed, limits_.has, Refusals::first);
+      if (!found.refusal) return found.expected_seconds();
       if (is_out_of_time()) return std::nullopt;
     }
-    const auto found = answer_within(question, limits_.has);
-    return found ? std::optional(found->expected_seconds()) : std::nullopt;
+    const PlanAnswer found = answer_within(question, limits_.has, Refusals::first);
+    return found.refusal ? std::nullopt : std::optional(found.expected_seconds());
   }
 
   void add(const Change& change, double time) {
-    if (std::ranges::find(found_, change.what, &Remedy::what) != found_.end()) return;
-    found_.push_back({change.what, time});
-    if (before_ || is_out_of_time()) return;
-    PlanQuestion unlimited = question_;
-    unlimited.options.memory = no_limit;
-    unlimited.options.recompute = Recompute::none;
-    unlimited.options.until = limits_.until;
-    if (const auto whole = answer_within(unlimited, 0)) before_ = whole->expected_seconds();
+    if (std::ranges::find(found_, change.what, &Remedy::what) == found_.end())
+      found_.push_back({change.what, time});
   }
 
-  const PlanQuestion& question_;
   bool is_ours_;
   SearchLimits limits_;
-  std::optional<double> before_;
   std::vector<Remedy> found_;
 };
 }  // namespace
 
-Remedies find_remedies(const PlanQuestion& question, const std::vector<Ladder>& ladders,
-                       bool is_ours, const SearchLimits& limits, std::optional<double> before) {
-  return Search(question, is_ours, limits, before).run(ladders);
+Remedies find_remedies(const PlanQuestion& question, bool is_ours, const SearchLimits& limits) {
+  return Search(is_ours, limits).run(question.may_change);
 }
 
 }  // namespace weft

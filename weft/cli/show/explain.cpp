@@ -262,10 +262,11 @@ std::vector<Explanation> explain(const PlanQuestion& question, const PlanAnswer&
   for (std::string_view pass : optional_passes()) {
     PlanQuestion without = question;
     without.options.skip.emplace_back(pass);
-    const auto steps = plans_that_fit(without);
-    for (size_t i = 0; i < all.size(); ++i) {
-      all[i].passes.push_back({std::string(pass), {}});
-      if (steps[i]) all[i].passes.back().without = figures_of(*steps[i]->plan, question.machine);
+    const std::vector<PlannedStep> fit = weft::answer(without).plans;
+    for (Explanation& one : all) {
+      one.passes.push_back({std::string(pass), {}});
+      const auto step = std::ranges::find(fit, one.step, &PlannedStep::name);
+      if (step != fit.end()) one.passes.back().without = figures_of(*step->plan, question.machine);
     }
   }
   return all;

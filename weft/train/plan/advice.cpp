@@ -169,11 +169,6 @@ SearchLimits limits_of(size_t has, double began) {
                             processor_seconds() + least_share * env_patience())};
 }
 
-// Returns whether nobody chose the limit of memory.
-bool is_ours(const RunQuestion& run) {
-  return run.experiment.recipe.where(keys::train::memory) == limit_origin;
-}
-
 // Returns "--train.keep bf16 fits at 1.10 times the time, ...".
 std::string text_of(const std::vector<Remedy>& changes, double before) {
   std::string text;
@@ -186,18 +181,19 @@ std::string text_of(const std::vector<Remedy>& changes, double before) {
 }
 }  // namespace
 
-std::string changes_that_fit(const RunQuestion& run, size_t has, double began) {
+std::string changes_that_fit(const RunQuestion& run, size_t has, double began,
+                             double whole_seconds) {
   const SearchLimits limits = limits_of(has, began);
   Alternatives alternatives(run);
+  PlanQuestion question = run.question;
   std::string text;
-  const size_t state = run.question.resident_state();
-  const bool exceeds = state > run.question.options.memory;
+  const size_t state = question.resident_state();
+  const bool exceeds = state > question.options.memory;
   if (exceeds)
     text = fmt::format("Parameters and optimizer alone take {} of memory, whatever the batch. ",
                        bytes_text(static_cast<double>(state)));
-  const Remedies remedies =
-      find_remedies(run.question, exceeds ? alternatives.for_state() : alternatives.for_steps(),
-                    is_ours(run), limits);
+  question.may_change = exceeds ? alternatives.for_state() : alternatives.for_steps();
+  const Remedies remedies = find_remedies(question, run.is_limit_found, limits);
   if (remedies.found.empty() && !remedies.is_out_of_time)
     return text + "No smaller micro-batch, lower precision, recomputation or offload makes it fit.";
   const std::string longer =
@@ -207,16 +203,17 @@ std::string changes_that_fit(const RunQuestion& run, size_t has, double began) {
            "No smaller micro-batch, lower precision, recomputation or offload that fits was found "
            "in time. Hint: " +
            longer;
-  return text + "Hint: " + text_of(remedies.found, remedies.before_seconds) +
+  return text + "Hint: " + text_of(remedies.found, whole_seconds) +
          (remedies.is_out_of_time ? " There may be more: " + longer : "");
 }
 
 std::string quicker_changes(const RunQuestion& run, size_t has, double began, double seconds) {
   constexpr double clearly = 0.95;
   Alternatives alternatives(run);
-  std::vector<Remedy> changes = find_remedies(run.question, alternatives.for_steps(), is_ours(run),
-                                              limits_of(has, began), seconds)
-                                    .found;
+  PlanQuestion question = run.question;
+  question.may_change = alternatives.for_steps();
+  std::vector<Remedy> changes =
+      find_remedies(question, run.is_limit_found, limits_of(has, began)).found;
   std::erase_if(changes, [&](const Remedy& change) { return change.seconds > clearly * seconds; });
   return changes.empty() ? "" : "Quicker: " + text_of(changes, seconds);
 }

@@ -241,7 +241,7 @@ std::string to_json(const RunReport& report) {
               {"arena_bytes", report.arena_bytes},
               {"total_bytes", report.total_bytes()},
               {"again", report.rematerialized},
-              {"again_seconds", report.rematerialized_seconds},
+              {"again_seconds", report.rematerialized_seconds()},
               {"constant_bytes", report.constant_bytes},
               {"staging_bytes", report.staging_bytes},
               {"data_bytes", report.data_bytes},

@@ -2,7 +2,6 @@
 // device or of this machine. Refuses a run that cannot fit, and names changes with which it would.
 #include "weft/train/plan/plan_run.h"
 
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -44,7 +43,7 @@ void compare_with_unlimited(PlanAnswer& found, const PlanQuestion& question) {
   if (is_compared || (found.rematerialized == 0 && question.options.memory == 0)) return;
   PlanQuestion unlimited = without_limit(question);
   unlimited.options.recompute = Recompute::none;
-  compare(found, answer(unlimited));
+  compare(found, answer_that_fits(unlimited));
 }
 
 // Answers within `host_memory`, or the memory of the device. `whole` is the answer without a limit.
@@ -57,25 +56,28 @@ PlanAnswer fitted_answer(RunQuestion& run, size_t host_memory, std::string messa
   const size_t room = whole.room_within(has);
   const RunReport report = make_report(run.experiment, whole);
   if (room == 0 || own <= room)
-    throw DoesNotFit(message + " " + changes_that_fit(run, has, began), refusal_table(report, own));
+    throw DoesNotFit(message + " " + changes_that_fit(run, has, began, whole.expected_seconds()),
+                     refusal_table(report, own));
   if (question.options.memory > 0) message = too_large(whole);
   auto limit_to = [&](size_t bytes) {
     question.options.memory = bytes;
+    run.is_limit_found = true;
     run.experiment.recipe.set(keys::train::memory, limit_text(bytes), limit_origin);
   };
   limit_to(as_limit(room));
-  size_t least = 0;
-  if (std::optional<PlanAnswer> found = answer_within(question, has, &least)) {
+  PlanAnswer found = answer_within(question, has);
+  if (!found.refusal) {
     limit_to(question.options.memory);
-    if (question.options.recompute == Recompute::automatic) compare(*found, whole);
-    return *std::move(found);
+    if (question.options.recompute == Recompute::automatic) compare(found, whole);
+    return found;
   }
   limit_to(as_limit(room));
-  if (least > 0)
+  if (const size_t least = found.refusal->least_bytes; least > 0)
     message +=
         fmt::format(" Its smallest plan takes {}, and {} are available to it.",
                     bytes_text(static_cast<double>(least)), bytes_text(static_cast<double>(room)));
-  throw DoesNotFit(message + " " + changes_that_fit(run, has, began), refusal_table(report, room));
+  throw DoesNotFit(message + " " + changes_that_fit(run, has, began, whole.expected_seconds()),
+                   refusal_table(report, room));
 }
 
 std::unique_ptr<PlannedRun> planned(RunQuestion run, PlanAnswer found) {
@@ -114,37 +116,37 @@ std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec&
                                         size_t host_memory, const std::string& message,
                                         double began) {
   RunQuestion run = ask(recipe, machine);
-  const PlanAnswer whole = answer(without_limit(run.question));
+  const PlanAnswer whole = answer_that_fits(without_limit(run.question));
   PlanAnswer found = fitted_answer(run, host_memory, message, began, whole);
   return planned(std::move(run), std::move(found));
 }
 
 PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine)
-    : RunQuestion(ask(recipe, machine)), report(make_report(experiment, answer(question))) {}
+    : RunQuestion(ask(recipe, machine)),
+      report(make_report(experiment, answer_that_fits(question))) {}
 PlannedRun::PlannedRun(RunQuestion run, RunReport report)
     : RunQuestion(std::move(run)), report(std::move(report)) {}
 
 std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& machine) {
   const double began = processor_seconds();
   RunQuestion run = ask(recipe, machine);
-  std::optional<PlanAnswer> found;
-  try {
-    found = answer(run.question);
-    const size_t has = found->memory_there();
-    if (has > 0 && found->memory_taken() > has)
-      throw Error(ErrorKind::does_not_fit, "{}", too_large(*found));
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::does_not_fit) throw;
-    const bool is_limited = run.question.options.memory > 0;
-    const PlanAnswer whole = found && !is_limited ? *found : answer(without_limit(run.question));
-    found = fitted_answer(run, machine_memory(), error.what(), began, whole);
+  PlanAnswer found = answer(run.question);
+  std::string refusal;
+  if (found.refusal)
+    refusal = found.refusal->message;
+  else if (const size_t has = found.memory_there(); has > 0 && found.memory_taken() > has)
+    refusal = too_large(found);
+  if (!refusal.empty()) {
+    const bool is_whole = !found.refusal && run.question.options.memory == 0;
+    const PlanAnswer whole = is_whole ? found : answer_that_fits(without_limit(run.question));
+    found = fitted_answer(run, machine_memory(), refusal, began, whole);
   }
-  compare_with_unlimited(*found, run.question);
+  compare_with_unlimited(found, run.question);
   constexpr double dear = 0.4;  // rematerializing the whole forward pass takes about a third
   std::string quicker;
-  if (found->recompute_price() > dear)
-    quicker = quicker_changes(run, found->memory_there(), began, found->expected_seconds());
-  std::unique_ptr<PlannedRun> result = planned(std::move(run), *std::move(found));
+  if (found.recompute_price() > dear)
+    quicker = quicker_changes(run, found.memory_there(), began, found.expected_seconds());
+  std::unique_ptr<PlannedRun> result = planned(std::move(run), std::move(found));
   result->report.quicker = std::move(quicker);
   return result;
 }

@@ -132,12 +132,12 @@ std::vector<Steps::Part> Steps::parts() {
 }
 
 std::vector<std::pair<std::string, Executable*>> Steps::executables() {
-  std::optional<StepTooLarge> largest;  // its least_bytes suffice for every step
+  std::optional<Refusal> refusal;
   std::vector<std::pair<std::string, Executable*>> all;
   for (const Part& part : parts())
-    plan_step(part.name, largest,
+    plan_step(part.name, refusal,
               [&] { all.emplace_back(part.name, &part.step.prepare(part.inputs)); });
-  if (largest) throw StepTooLarge(*largest);
+  if (refusal) throw StepTooLarge(refusal->least_bytes, refusal->message);
   return all;
 }
 

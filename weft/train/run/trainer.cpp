@@ -260,7 +260,7 @@ class Trainer {
     double units =
         steps * static_cast<double>(experiment_.global_batch * experiment_.units_per_sample());
     const double waited = loader_.take_waited_seconds();
-    const double compute = plan_.seconds > 0 ? plan_.compute_bound_seconds / plan_.seconds : 0;
+    const double compute = plan_.seconds > 0 ? plan_.compute_bound_seconds() / plan_.seconds : 0;
     double peak = options_.machine.flops_per_s_in(
         experiment_.precision.product_type(), experiment_.precision.products == Precision::tf32);
     StepLine line{.step = progress_.step,

@@ -46,6 +46,7 @@ TrainResult train(const Recipe& recipe, const TrainOptions& options = {});
 struct RunQuestion {
   Experiment experiment;
   PlanQuestion question;
+  bool is_limit_found = false;  // nobody chose the limit of memory: it is what the device has
 };
 
 // PlannedRun is a question and its answer, which `weft plan` shows: plans as train() compiles them.
