@@ -24,7 +24,7 @@ ROWS = ("mlp", "mnist-conv", "gpt-char", "resnet20", "lstm", "bert", "gpt2", "re
         "alexnet --batch 32", "gpt-char --precision bf16-mixed", "gpt2 --precision bf16-mixed",
         "resnet50 --batch 8 --precision bf16-mixed", "adamw", "softmax", "layer-norm", "gelu",
         "cross-entropy")
-PLAN = ("plan", "recipes/shakespeare.yaml", "--model.layers", "200")
+PLAN = ("plan", "recipes/llama-7b.yaml", "--on", "h200")
 
 
 def run(weft, arguments, cache):
@@ -79,7 +79,7 @@ def main():
             if compare(row, lambda i: milliseconds(builds[i], row, steps, cache[i])) > LIMIT:
                 slower.append(row)
         if len(sys.argv) == 3:
-            if compare("planning 200 layers", lambda i: cpu_seconds(builds[i], cache[i])) > LIMIT:
+            if compare("planning Llama 7B", lambda i: cpu_seconds(builds[i], cache[i])) > LIMIT:
                 slower.append("planning")
     if slower:
         sys.exit(f"more than {LIMIT} times as long: {', '.join(slower)}")
