@@ -171,7 +171,7 @@ void count_steps(Experiment& experiment) {
 // `model` is null for one of a recipe's layers.
 void check_packing(const Recipe& recipe, const Model* model) {
   if (model == nullptr || !model->separates_samples())
-    recipe.refuse("data.packing",
+    recipe.refuse(packing_key,
                   "data.packing needs a model that keeps the samples of a row apart: a published "
                   "decoder, gpt or llama.");
 }

@@ -1,6 +1,7 @@
 #include "weft/train/datasets/addition.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -147,9 +148,11 @@ std::shared_ptr<const data::Source> addition_test(const AdditionOptions& options
 }
 
 namespace {
+constexpr std::string_view digits_key = "data.digits", reversed_key = "data.reversed";
+
 AdditionOptions addition_options(const Recipe& recipe) {
-  return {.digits = static_cast<int>(recipe.integer("data.digits")),
-          .reversed = recipe.flag("data.reversed")};
+  return {.digits = static_cast<int>(recipe.integer(digits_key)),
+          .reversed = recipe.flag(reversed_key)};
 }
 
 TaskData read_addition(const Recipe& recipe, const DataOptions&) {
@@ -214,7 +217,7 @@ DataEntry addition() {
   return {.name = "addition",
           .doc = "sums as text, generated during training",
           .read = read_addition,
-          .keys = {{.path = "data.digits",
+          .keys = {{.path = digits_key,
                     .type = integer,
                     .initial = "3",
                     .low = 1,
@@ -222,7 +225,7 @@ DataEntry addition() {
                     .help = "addition: digits of the largest numbers",
                     .after = keys::data::std,
                     .same_on_resume = true},
-                   {.path = "data.reversed",
+                   {.path = reversed_key,
                     .type = boolean,
                     .initial = "false",
                     .help = "addition: write answers from the last digit to the first",

@@ -3,6 +3,7 @@
 #include <iterator>
 #include <numeric>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,28 +16,30 @@
 namespace weft::train {
 namespace {
 constexpr const char* columns_file = "columns.json";
+constexpr std::string_view target_key = "data.target", features_key = "data.features",
+                           separator_key = "data.separator";
 constexpr size_t columns_limit = size_t{1} << 30;  // bytes
 
 data::TableOptions table_options(const Recipe& recipe) {
-  const std::string& separator = recipe.text("data.separator");
+  const std::string& separator = recipe.text(separator_key);
   if (separator.size() != 1 || separator.find_first_of("\"\r\n") == 0)
-    recipe.refuse("data.separator",
+    recipe.refuse(separator_key,
                   fmt::format("data.separator must be one character, and no quote or line end. Got "
                               "'{}'.",
                               io::printable(separator)));
-  data::TableOptions options{.targets = recipe.texts("data.target"),
-                             .features = recipe.texts("data.features"),
+  data::TableOptions options{.targets = recipe.texts(target_key),
+                             .features = recipe.texts(features_key),
                              .classes = recipe->task == Task::classification,
                              .separator = separator[0]};
   if (options.targets.empty())
-    recipe.refuse(recipe.where("data.target").empty() ? keys::data::format : "data.target",
+    recipe.refuse(recipe.where(target_key).empty() ? keys::data::format : target_key,
                   "data.format csv needs data.target, the name of the column to predict.");
   if (options.classes && options.targets.size() > 1)
-    recipe.refuse("data.target",
+    recipe.refuse(target_key,
                   fmt::format("data.target is one column with task classification. Got {}.",
                               options.targets.size()));
   std::set<std::string> seen;
-  for (const char* key : {"data.target", "data.features"})
+  for (const std::string_view key : {target_key, features_key})
     for (const std::string& column : recipe.texts(key))
       if (!seen.insert(column).second)
         recipe.refuse(
@@ -66,9 +69,9 @@ data::TableColumns columns_of_checkpoint(const std::string& checkpoint, const Re
   const auto refuse = [&](std::string_view key) {
     recipe.refuse(key, fmt::format("{} differs from that of {}.", key, checkpoint));
   };
-  if (options.targets != names_of(columns.targets)) refuse("data.target");
+  if (options.targets != names_of(columns.targets)) refuse(target_key);
   if (!options.features.empty() && options.features != names_of(columns.features))
-    refuse("data.features");
+    refuse(features_key);
   if (options.classes == columns.classes.empty()) refuse(keys::task);
   return columns;
 }
@@ -140,12 +143,12 @@ DataEntry csv_format() {
           .doc = "rows of numbers with named columns, of which some are predicted",
           .read = read_csv,
           .reads = {keys::data::path, keys::data::val_path, keys::data::val_split},
-          .keys = {{"data.target", texts, "[]", "", 0, 0,
+          .keys = {{target_key, texts, "[]", "", 0, 0,
                     "csv: columns that are predicted: numbers, or one class with task "
                     "classification"},
-                   {"data.features", texts, "[]", "", 0, 0,
+                   {features_key, texts, "[]", "", 0, 0,
                     "csv: columns that are inputs, numbers; []: all that are not data.target"},
-                   {"data.separator", text, "','", "", 0, 0,
+                   {separator_key, text, "','", "", 0, 0,
                     "csv: character between the fields of a line, such as ';'"}},
           .unit = "rows",
           .files = {columns_file}};

@@ -2,6 +2,7 @@
 #include "weft/pictures/image_folder.h"
 
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,12 +14,13 @@
 
 namespace weft::train {
 namespace {
+constexpr std::string_view channels_key = "data.channels";
 
 TaskData read_image_folder(const Recipe& recipe, const DataOptions& options) {
   std::optional<ImageDescription> description = image_description(options.checkpoint);
   if (description && !options.with_data) return task_of(*description);
-  const auto channels = static_cast<int>(recipe.integer("data.channels"));
-  if (channels == 2) recipe.refuse("data.channels", "data.channels must be 1 (gray) or 3. Got 2.");
+  const auto channels = static_cast<int>(recipe.integer(channels_key));
+  if (channels == 2) recipe.refuse(channels_key, "data.channels must be 1 (gray) or 3. Got 2.");
   const auto folder_of = [&](std::string_view key) {
     std::optional<std::vector<std::string>> known;
     if (description) known = description->classes;
@@ -77,7 +79,7 @@ DataEntry image_folder_format() {
           .read = read_image_folder,
           .reads = {keys::data::path, keys::data::val_path, keys::data::val_split,
                     keys::data::transforms, keys::data::mean, keys::data::std},
-          .keys = {{"data.channels", KeyType::integer, "3", "", 1, 3,
+          .keys = {{channels_key, KeyType::integer, "3", "", 1, 3,
                     "image_folder: 3 for colours (RGB), 1 for gray"}},
           .files = {image_description_file}};
 }

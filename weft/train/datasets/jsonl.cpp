@@ -1,6 +1,7 @@
 // Reads files of JSON lines for published models: instruction data for decoders, texts with labels
 // for encoders.
 #include <iterator>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -14,6 +15,8 @@
 
 namespace weft::train {
 namespace {
+constexpr std::string_view loss_on_key = "data.loss_on";
+
 // Returns how the tokenizer's folder, or its GGUF file, says that answers end and conversations are
 // written.
 data::InstructionOptions instruction_options(const data::Tokenizer& tokenizer,
@@ -51,10 +54,10 @@ TaskData read_instructions(const Recipe& recipe, const DataOptions& options,
   TaskData parts{.task = Task::causal_lm,
                  .shape = {InputKind::tokens, {seq_len}, tokenizer.size()},
                  .vocabulary = options.vocabulary};
-  const bool packed = parts.shape.packed = recipe.flag("data.packing");
+  const bool packed = parts.shape.packed = recipe.flag(packing_key);
   if (!options.with_data) return parts;
   data::InstructionOptions how = instruction_options(tokenizer, options.tokenizer);
-  how.last_answer = recipe.text("data.loss_on") == "last";
+  how.last_answer = recipe.text(loss_on_key) == "last";
   const auto samples_of = [&](std::string_view key) {
     const std::string path = find_data(recipe.text(key));
     return std::pair(data::read_instructions(path, tokenizer, how), path);
@@ -80,10 +83,10 @@ TaskData read_instructions(const Recipe& recipe, const DataOptions& options,
 
 TaskData read_labelled(const Recipe& recipe, const DataOptions& options,
                        const data::Tokenizer& tokenizer) {
-  if (recipe.flag("data.packing"))
-    recipe.refuse("data.packing", "data.packing is for instruction data, which decoders learn.");
-  if (recipe.text("data.loss_on") != "all")
-    recipe.refuse("data.loss_on", "data.loss_on is for conversations, which decoders learn.");
+  if (recipe.flag(packing_key))
+    recipe.refuse(packing_key, "data.packing is for instruction data, which decoders learn.");
+  if (recipe.text(loss_on_key) != "all")
+    recipe.refuse(loss_on_key, "data.loss_on is for conversations, which decoders learn.");
   tokens_of_text(recipe, options);  // refuses a data.seq_len without room for a text
   const int64_t seq_len = recipe->data.seq_len;
   TaskData parts{.task = Task::classification, .vocabulary = options.vocabulary};
@@ -143,9 +146,9 @@ DataEntry jsonl_format() {
       .read = read_jsonl,
       .reads = {keys::data::path, keys::data::val_path, keys::data::val_split,
                 keys::data::tokenizer, keys::data::seq_len},
-      .keys = {{"data.packing", KeyType::boolean, "false", "", 0, 0,
+      .keys = {{packing_key, KeyType::boolean, "false", "", 0, 0,
                 "put several samples into a row of data.seq_len tokens; none attends to another"},
-               {.path = "data.loss_on",
+               {.path = loss_on_key,
                 .type = KeyType::text,
                 .initial = "all",
                 .choices = "all, last",

@@ -45,6 +45,10 @@ struct TaskData {
   std::vector<std::string> class_names = {};              // of images, by label; empty: none
 };
 
+// The key of a format of texts with which several samples share a row; models that keep samples
+// apart take such rows.
+inline constexpr std::string_view packing_key = "data.packing";
+
 struct DataEntry {
   std::string name, doc;
   // Throws Error(usage) for errors of the recipe (Recipe::refuse), Error(data) for errors of files.

@@ -1,9 +1,13 @@
 #include "weft/train/task/loss.h"
 
+#include <string_view>
+
 #include "weft/data/loader.h"
 
 namespace weft {
 namespace {
+constexpr std::string_view smoothing_key = "loss.label_smoothing", delta_key = "loss.delta";
+
 // Training uses smoothed targets; evaluations use the labels themselves.
 train::LossEntry cross_entropy_entry() {
   return {.name = "cross_entropy",
@@ -12,13 +16,13 @@ train::LossEntry cross_entropy_entry() {
               [](const Tensor& scores, const Tensor& labels, const train::Recipe& recipe) {
                 return cross_entropy(scores, labels,
                                      {.ignore_index = data::ignored_label,
-                                      .label_smoothing = recipe.number("loss.label_smoothing")});
+                                      .label_smoothing = recipe.number(smoothing_key)});
               },
           .evaluate =
               [](const Tensor& scores, const Tensor& labels, const train::Recipe&) {
                 return cross_entropy(scores, labels, {.ignore_index = data::ignored_label});
               },
-          .keys = {{"loss.label_smoothing", KeyType::number, "0", "", 0, 1,
+          .keys = {{smoothing_key, KeyType::number, "0", "", 0, 1,
                     "share of the target spread over all classes"}}};
 }
 
@@ -58,9 +62,9 @@ Registry<train::LossEntry>& registry::losses() {
                   }),
        of_numbers("huber", "regression: squared below loss.delta, absolute above",
                   [](const Tensor& y, const Tensor& t, const Recipe& recipe) {
-                    return huber_loss(y, t, recipe.number("loss.delta"), Reduction::none);
+                    return huber_loss(y, t, recipe.number(delta_key), Reduction::none);
                   },
-                  {{"loss.delta", KeyType::number, "1", "", 1e-9, 1e9,
+                  {{delta_key, KeyType::number, "1", "", 1e-9, 1e9,
                     "huber: the difference, in standard deviations of a normalized target, from "
                     "which on the loss is linear"}})});
   return losses;
