@@ -218,10 +218,13 @@ TEST_CASE("rematerialized kernels take the time that an update has beyond one wh
 }
 
 TEST_CASE("the seconds of an update are billed by the work that they are for") {
-  std::string recipe = gpt2(16);
+  std::string recipe = gpt2(4, 2);
   const std::string key = "precision: bf16-mixed";
   recipe.insert(recipe.find(key) + key.size(), ", recompute: full, offload: [optimizer]");
-  const train::RunReport report = planned_on(recipe, "cuda:h200")->report;
+  train::Recipe parsed = train::Recipe::parse(recipe, "test");
+  parsed.set("train.device", "cuda:h200", "test");
+  const MachineSpec machine = library("cuda:h200").meters().spec();
+  const train::RunReport report = train::PlannedRun(parsed, machine).report;
   std::map<TimeBill::Work, double> seconds;
   double sum = 0;
   for (const TimeBill& bill : report.time) {
@@ -235,7 +238,7 @@ TEST_CASE("the seconds of an update are billed by the work that they are for") {
   CHECK(report.rematerialized_seconds() > 0);
   CHECK(report.rematerialized_seconds() < report.seconds / 2);
   // Kernels wait for the moments on their way from files and back: twice 8 bytes a parameter.
-  const double traffic = report.file_traffic / library("cuda:h200").meters().spec().bytes_per_s;
+  const double traffic = report.file_traffic / machine.bytes_per_s;
   CHECK(seconds[TimeBill::Work::transfers] > traffic / 2);
 }
 
