@@ -87,7 +87,7 @@ fuzz-long: setup ## every fuzzer for an hour
 	@tools/fuzz.sh 3600
 
 # The folders to mutate, the number of mutants of each, and the seed.
-MUTATE ?= weft/optim weft/io weft/data weft/runtime weft/ops weft/passes weft/codegen weft/train weft/backends/cpu weft/models weft/onnx weft/pictures
+MUTATE ?= weft/artifact weft/planner weft/infer weft/optim weft/io weft/data weft/runtime weft/ops weft/passes weft/codegen weft/train weft/backends/cpu weft/models weft/onnx weft/pictures
 COUNT ?= 15
 SEED ?= 1
 mutate: setup ## seeds faults, and lists those that the quick tests miss (MUTATE=weft/io SEED=2)

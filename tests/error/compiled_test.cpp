@@ -111,9 +111,16 @@ TEST_CASE_FIXTURE(Pets,
                           {{"OCL_ICD_VENDORS", path("none")}}),
                    device_code,
                    "gpu.weft: it was compiled for the device opencl. [opencl] ") == "");
-  if (host_isa() > Isa::baseline)
-    CHECK(fails_with(weft({"run", "pets.weft", "--input", "rows.npy"}, {{"WEFT_ISA", "baseline"}}),
-                     device_code, "pets.weft: it was compiled for ") == "");
+  if (isa() > Isa::baseline) {
+    const auto here = weft({"run", "pets.weft", "--input", "rows.npy"}, {{"WEFT_ISA", "baseline"}});
+    CHECK(fails_with(here, device_code, "pets.weft: it was compiled for ") == "");
+    CHECK(here.err.find(fmt::format(", up to {}, ", name(isa()))) < here.err.find("This machine"));
+    CHECK(here.err.find(", up to baseline, ") > here.err.find("This machine"));
+  }
+  for (const char* verb : {"train", "finetune"})
+    CHECK(fails_with(weft({verb, "pets.weft"}), usage,
+                     "pets.weft is a model, not a recipe. Hint: train the model that pets.weft was "
+                     "compiled from.") == "");
   write_published(path("model"));
   CHECK(fails_with(weft({"run", "pets.weft", "--input", "rows.npy", "--weights",
                          "model/model.safetensors"}),

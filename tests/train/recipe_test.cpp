@@ -10,6 +10,7 @@
 
 #include "tests/io/helpers.h"
 #include "weft/base/numbers/quantity.h"
+#include "weft/optim/pruning.h"
 #include "weft/train/experiment.h"
 
 namespace fs = std::filesystem;

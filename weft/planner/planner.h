@@ -1,5 +1,6 @@
-// Answers questions of what steps take. All who plan a program ask here: `weft plan`, a run before
-// it trains, and the search for what would make it fit.
+// Answers questions of what steps take. All who plan a run ask here: `weft plan`, a run before it
+// trains, and the search for what would make it fit. Inference of a published model or ONNX file is
+// summed up from its own plans (cli/verbs/plan_inference.cpp).
 #pragma once
 
 #include <cstddef>

@@ -76,8 +76,9 @@ double milliseconds(const Node& node, std::span<const Placement> operands, const
 
 std::string machine_identity() {
   const Machine machine = this_machine();
-  std::string text = fmt::format("{}, {} cores, {}, up to {}", machine.model, machine.cores,
-                                 fmt::join(machine.features, " "), name(machine.isa));
+  // The instruction set stands before the long list of features, as messages cut such texts.
+  std::string text = fmt::format("{}, {} cores, up to {}, {}", machine.model, machine.cores,
+                                 name(machine.isa), fmt::join(machine.features, " "));
   for (const auto& [name, version] : library_versions())
     text += fmt::format(", {} {}", name, version);
   return text;

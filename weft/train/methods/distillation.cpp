@@ -32,12 +32,12 @@ namespace {
 constexpr std::string_view key = keys::distillation::teacher;
 
 std::unique_ptr<Model> load_teacher(const Experiment& student, bool weights) {
-  const auto build = format_of(student.recipe.text(key)).teacher;
-  if (build == nullptr)
-    refuse_teacher(student, "is no run, no checkpoint and no folder of a model.");
+  const ModelFormat& format = format_of(student.recipe.text(key));
+  if (format.teacher == nullptr)
+    refuse_teacher(student, fmt::format("is {}, which does not teach.", format.text));
   const nn::BuildScope scope(
       {.dtype = student.precision.parameters, .initialize = false, .root = "teacher"});
-  return build(student, weights);
+  return format.teacher(student, weights);
 }
 
 // Returns the type of a model's result for a batch; only types are computed.

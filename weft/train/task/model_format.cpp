@@ -112,7 +112,10 @@ constinit const ModelFormat onnx_format{.text = "an ONNX file",
                                         .training_hint = "--model.pretrained {0} with data.",
                                         .teacher = onnx_teacher};
 constinit const ModelFormat compiled_format{
-    .text = "a compiled model", .is = is_compiled_model, .weights = weights_of_model};
+    .text = "a compiled model",
+    .is = is_compiled_model,
+    .training_hint = "train the model that {0} was compiled from.",
+    .weights = weights_of_model};
 constinit const ModelFormat published_format{
     .text = "a published model",
     .is = models::is_model,
