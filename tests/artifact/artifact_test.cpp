@@ -39,7 +39,7 @@ using test::edit_artifact_bytes;
 using test::TemporaryFolder;
 
 // A net whose weights a plan packs, and from which it derives values: a convolution with a batch
-// norm, and a product.
+// norm, and a product. What it adds is a constant of the plan.
 struct Net : nn::Module {
   explicit Net(int64_t seed) {
     manual_seed(seed);
@@ -50,11 +50,13 @@ struct Net : nn::Module {
     norm->running_var.assign(full({8}, 1.5));
   }
   Tensor operator()(const Tensor& x) const {
-    return (*head)(flatten(relu((*norm)((*conv)(x))), 1, -1));
+    return (*head)(flatten(relu((*norm)((*conv)(x))), 1, -1)) +
+           constant(std::span<const float>(offsets), {10});
   }
   std::optional<nn::Conv2d> conv;
   std::optional<nn::BatchNorm> norm;
   std::optional<nn::Linear> head;
+  std::vector<float> offsets{0.5, -1, 2.25, 3, 0, 7, -0.125, 4, 9, 1.5};
 };
 
 Tensor pictures() {
@@ -338,6 +340,10 @@ TEST_CASE("machine code runs where this user signed it, or trusts it") {
         fmt::format("weft: note: {}: its machine code is of another build of weft or for another "
                     "WEFT_ISA, so its kernels are compiled again.\n",
                     small.path));
+  edit_artifact(small.path, artifact_model,
+                [](json& all) { all["kernels"].at(0)["extents"] = "many"; });
+  CHECK(refusal_of(small.path, ErrorKind::checkpoint) ==
+        small.path + ": it holds no plans of this format.");
 }
 
 TEST_CASE_FIXTURE(CompiledNet, "weights of another model are refused") {

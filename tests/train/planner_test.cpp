@@ -4,9 +4,12 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "weft/backends/opencl/cl_device.h"
 #include "weft/base/error.h"
 #include "weft/base/host/stopwatch.h"
 #include "weft/optim/gradients.h"
+#include "weft/planner/costs.h"
+#include "weft/planner/machine_spec.h"
 #include "weft/tensor/compile.h"
 
 using namespace weft;
@@ -96,7 +99,8 @@ TEST_CASE("state that is offloaded is no state in memory") {
   PlanAnswer bills{.state = {{{.what = "weights", .precedes_arena = true}, 100},
                              {{.what = "optimizer", .is_always_shown = true}, 0},
                              {{.what = "teacher"}, 0},
-                             {{.what = "16-bit weight copies"}, 50}}};
+                             {{.what = "16-bit weight copies"}, 50},
+                             {{.what = "teacher's weights", .precedes_arena = true}, 7}}};
   bills.offloaded_bytes = 60;
   int64_t sum = 0;
   std::string words;
@@ -104,11 +108,11 @@ TEST_CASE("state that is offloaded is no state in memory") {
     sum += bill.bytes;
     words += fmt::format("{};", bill.purpose.what);
   }
-  CHECK(sum == 90);
-  CHECK(bills.state_bytes() == 90);
-  CHECK(bills.initial_bytes() == 100);
+  CHECK(sum == 97);
+  CHECK(bills.state_bytes() == 97);
+  CHECK(bills.initial_bytes() == 107);
   CHECK(bills.bytes_of("16-bit weight copies") == 50);
-  CHECK(words == "weights;optimizer;16-bit weight copies;offloaded;");
+  CHECK(words == "weights;optimizer;16-bit weight copies;teacher's weights;offloaded;");
 }
 
 TEST_CASE("state that depends on the batch is not what stays in memory whatever the batch") {
@@ -165,4 +169,24 @@ TEST_CASE("remedies are the mildest changes that fit") {
   const Remedies none = find_remedies(question, false, {});
   CHECK(none.found.empty());
   CHECK(none.is_out_of_time);
+}
+
+TEST_CASE("a module's prefix ends before the next point") {
+  CHECK(module_prefix("decoder.layers.3.norm", 1) == "decoder");
+  CHECK(module_prefix("decoder.layers.3.norm", 3) == "decoder.layers.3");
+  CHECK(module_prefix("decoder.layers.3.norm", 9) == "decoder.layers.3.norm");
+  CHECK(module_prefix("", 2) == "");
+}
+
+TEST_CASE("an OpenCL device that is this processor has its measured peaks") {
+  const std::vector<opencl::DeviceInfo> devices = opencl::devices();
+  if (devices.empty() || !devices.front().is_processor) return;
+  int asked = 0;
+  const MachineSpec spec = machine_spec_by("opencl", [&] {
+    ++asked;
+    return cpu::Peaks{.f32 = 100, .bandwidth = 10};
+  });
+  CHECK(asked == 1);
+  CHECK(spec.flops_per_s == 100e9);
+  CHECK(spec.bytes_per_s == 10e9);
 }
