@@ -82,8 +82,8 @@ const OpDef& reshape_def = define({
     .kind = OpKind::movement,
     .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
       const Type type{inputs[0].dtype(), attrs.dims("shape")};
-      WEFT_ASSERT(type.bytes() == inputs[0].type().bytes(), "{} as {}",
-                  to_string(inputs[0].type()), to_string(type));
+      WEFT_ASSERT(type.bytes() == inputs[0].type().bytes(), "{} as {}", to_string(inputs[0].type()),
+                  to_string(type));
       return type;
     },
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
