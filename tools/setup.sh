@@ -79,9 +79,9 @@ case ${1:-} in
     bring_packages peers-venv "PyTorch, JAX, tokenizers, transformers and PEFT" \
       "torch, jax, optax, tokenizers, transformers, peft" \
       torch==2.13.0 numpy jax jaxlib optax tokenizers==0.23.3 transformers==5.24.0 peft==0.21.2 ;;
-  --onnx)
+  --onnx)  # the suite computes its outputs with NumPy and ml_dtypes, whose casts differ by version
     bring_packages onnx-venv "onnx and onnxruntime" "onnx, onnxruntime" \
-      onnx==1.23.2 onnxruntime==1.32.0 numpy ml_dtypes ;;
+      onnx==1.23.2 onnxruntime==1.32.0 numpy==2.4.6 ml_dtypes==0.5.4 ;;
 esac
 [ "${1:-}" = --cuda ] || exit 0
 
