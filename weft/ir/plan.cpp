@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -12,7 +13,7 @@
 namespace weft {
 namespace {
 std::string_view name(Space space) {
-  constexpr std::string_view names[] = {"arena", "state", "constant", "file"};
+  constexpr std::string_view names[] = {"arena", "state", "constant", "file", "argument"};
   return names[static_cast<int>(space)];
 }
 
@@ -69,7 +70,8 @@ class Contents {
 
   static void hold(Held& held, const Node& node) { held.emplace(node.id, &node); }
   static bool holds_from_start(const Slot& slot) {
-    return slot.space != Space::arena && (slot.space != Space::file || slot.variable >= 0);
+    return slot.space == Space::state || slot.space == Space::constant ||
+           (slot.space == Space::file && slot.variable >= 0);
   }
   size_t index(const Access& access) const {
     WEFT_ASSERT(access.at.slot >= 0 && access.at.slot < static_cast<int>(plan_.slots.size()),
@@ -183,6 +185,19 @@ void check_values(const Plan& plan) {
       memory.write({assign.value.value, {assign.state_slot, 0, {}}});
   }
   for (const Access& output : plan.outputs) check_read(output, at, "that is an output");
+}
+
+// Checks that launches leave the inputs alone that are memory of the caller.
+void check_arguments(const Plan& plan) {
+  std::set<int> lent;
+  for (const Access& input : plan.inputs)
+    if (plan.slots[static_cast<size_t>(input.at.slot)].space == Space::argument)
+      lent.insert(input.at.slot);
+  for (const Launch& launch : plan.launches)
+    for (const Access& result : launch.results)
+      WEFT_ASSERT(!lent.contains(result.at.slot),
+                  "{} writes slot {}, which is an input of the caller", launch.kernel,
+                  result.at.slot);
 }
 
 void check_lifetimes(const Plan& plan) {
@@ -354,6 +369,7 @@ std::string to_text(const Plan& plan) {
 
 void verify(const Plan& plan) {
   check_values(plan);
+  check_arguments(plan);
   if (plan.arena_bytes == 0) return;  // before the memory pass
   check_lifetimes(plan);
   check_overlaps(plan);

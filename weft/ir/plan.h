@@ -24,6 +24,7 @@ enum class Space : uint8_t {
   state,     // a variable's own bytes
   constant,  // a "data" leaf's own bytes
   file,  // outside of memory: a variable's range of a file, or an offset into the plan's own file
+  argument,  // memory that the caller of each run lends for an input or a result
 };
 
 // A PlanVariable is a variable that a plan reads or assigns, or that such a variable is made from.

@@ -16,6 +16,7 @@ struct PlanSummary {
   size_t constant_bytes = 0;
   size_t arena_bytes = 0;      // activations and scratch; the steps of a program share it
   size_t staging_bytes = 0;    // inputs on their way to a device
+  size_t argument_bytes = 0;   // inputs and results in memory that the caller lends
   size_t live_peak_bytes = 0;  // least bytes of the arena: no order of allocations needs fewer
   size_t file_bytes = 0;       // offloaded to files or, for a device, to the host
   std::string largest = {};    // as largest_value() describes it (weft/runtime/summary.h)
@@ -28,7 +29,9 @@ struct PlanSummary {
                                // CPU until `weft devices --measure`)
   double likely_seconds = 0;   // at the rates that such kernels usually reach; 0: not known
 
-  size_t memory_bytes() const { return state_bytes + constant_bytes + arena_bytes + staging_bytes; }
+  size_t memory_bytes() const {
+    return state_bytes + constant_bytes + arena_bytes + staging_bytes + argument_bytes;
+  }
   double expected_seconds() const { return likely_seconds > 0 ? likely_seconds : seconds; }
 };
 

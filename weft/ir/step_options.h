@@ -66,6 +66,9 @@ struct StepOptions {
   // `derive_weights` lets values that depend on such weights alone be computed once, before the
   // first run, instead of in each run.
   bool derive_weights = true;
+  // `lend_arguments` leaves inputs and results in the memory of whoever calls CompiledStep::run
+  // with addresses, instead of copying them to and from the arena; for the host's devices.
+  bool lend_arguments = false;
   // `store_every_value` computes each value of the step in the step, by a kernel of its own, and
   // stores it: kernels are neither fused nor joined, and weights are neither packed nor derived nor
   // copied in a narrower type.

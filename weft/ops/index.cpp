@@ -40,6 +40,8 @@ Tensor gathered(const Tensor& x, int axis, std::span<const Index> indices) {
   return gather(reshape(x, merged), select(is_inside, at, -1), axis);
 }
 
+}  // namespace
+
 // Slices or gathers one axis of the operand after the other, as the indices say; the last reshape
 // drops and adds axes.
 Tensor indexed(const Tensor& x, std::span<const Index> indices) {
@@ -95,7 +97,6 @@ Tensor indexed(const Tensor& x, std::span<const Index> indices) {
   keep(y.rank() - axis);
   return reshape(y, shape);
 }
-}  // namespace
 
 Tensor Tensor::operator[](const Index& index) const { return (*this)[{index}]; }
 Tensor Tensor::operator[](std::initializer_list<Index> indices) const {

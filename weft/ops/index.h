@@ -24,6 +24,7 @@
 #include <iterator>
 #include <limits>
 #include <source_location>
+#include <span>
 
 #include "weft/base/error.h"
 #include "weft/ir/value.h"
@@ -105,5 +106,8 @@ struct Index {
   Tensor tensor = {};
   UserLocation where;
 };
+
+// Returns x[indices], for callers that know the number of indices only when they run.
+Tensor indexed(const Tensor& x, std::span<const Index> indices);
 
 }  // namespace weft

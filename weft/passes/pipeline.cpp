@@ -6,6 +6,7 @@
 
 #include "weft/base/host/stopwatch.h"
 #include "weft/base/logging.h"
+#include "weft/base/memory/device_memory.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/memory/launches.h"
 #include "weft/passes/passes.h"
@@ -120,6 +121,7 @@ bool PassOptions::skips(std::string_view pass) const {
   return std::ranges::find(step.skip, pass) != step.skip.end();
 }
 bool PassOptions::fuses() const { return !skips("fuse") && !step.store_every_value; }
+bool PassOptions::lends() const { return step.lend_arguments && library->memory().is_host(); }
 bool PassOptions::has_fault(std::string_view name) const {
   if (fault.empty()) return false;
   check_fault(fault);

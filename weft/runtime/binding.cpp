@@ -13,6 +13,7 @@ void Binding::bind() {
   const auto address = [this](const Access& access) -> void* {
     return residency_.address(access.at.slot);
   };
+  note_uses();
   launches_.resize(plan_.launches.size());
   for (size_t i = 0; i < launches_.size(); ++i) {
     const Launch& launch = plan_.launches[i];
@@ -26,6 +27,29 @@ void Binding::bind() {
                   "a result of {} is not aligned", launch.kernel);
     at.workspace = launch.workspace_slot >= 0 ? residency_.address(launch.workspace_slot) : nullptr;
     kernels_[i]->bind(at.operands.data(), at.results.data(), at.workspace);
+  }
+}
+
+void Binding::note_uses() {
+  uses_.assign(plan_.slots.size(), {});
+  const auto note = [this](size_t launch, bool is_result, const std::vector<Access>& accesses) {
+    for (size_t i = 0; i < accesses.size(); ++i) {
+      const auto slot = static_cast<size_t>(accesses[i].at.slot);
+      if (plan_.slots[slot].space == Space::argument) uses_[slot].push_back({launch, is_result, i});
+    }
+  };
+  for (size_t i = 0; i < plan_.launches.size(); ++i) {
+    note(i, false, plan_.launches[i].operands);
+    note(i, true, plan_.launches[i].results);
+  }
+}
+
+// The kernels of the host take their addresses at each launch, so nothing is bound anew.
+void Binding::lend(int slot, std::byte* at) {
+  residency_.lend_argument(slot, at);
+  for (const Use& use : uses_[static_cast<size_t>(slot)]) {
+    Addresses& launch = launches_[use.launch];
+    (use.is_result ? launch.results : launch.operands)[use.at] = at;
   }
 }
 

@@ -22,19 +22,32 @@ class Binding {
   bool is_valid() const { return !launches_.empty() && !residency_.has_moved(); }
   void invalidate() { launches_.clear(); }
 
+  // From the next launch on, kernels find the slot in this memory of the caller.
+  void lend(int slot, std::byte* at);
+
   size_t size() const { return launches_.size(); }  // launches
   // Starts a launch, whose work may still run when the function returns.
   void run(size_t launch) const;
 
  private:
+  void note_uses();
+
   struct Addresses {
     std::vector<void*> operands, results;
     void* workspace = nullptr;
   };
+  // A Use is a place among the addresses of the launches where one slot's address stands.
+  struct Use {
+    size_t launch;
+    bool is_result;
+    size_t at;
+  };
+
   const Plan& plan_;
   PlanKernels& kernels_;
   Residency& residency_;
-  std::vector<Addresses> launches_;  // empty before the first bind()
+  std::vector<Addresses> launches_;     // empty before the first bind()
+  std::vector<std::vector<Use>> uses_;  // by slot; empty outside of Space::argument
 };
 
 }  // namespace weft

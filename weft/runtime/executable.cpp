@@ -1,6 +1,8 @@
 #include "weft/runtime/executable.h"
 
+#include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -26,6 +28,21 @@ constexpr bool debug_build = true;
 #else
 constexpr bool debug_build = false;
 #endif
+
+bool is_argument(const Plan& plan, const Access& access) {
+  return plan.slots[static_cast<size_t>(access.at.slot)].space == Space::argument;
+}
+
+// Returns by result whether the caller's memory for it is its slot. Of several results in one slot
+// it is the first; a result that is an input is copied.
+std::vector<bool> lent_results(const Plan& plan) {
+  std::set<int> taken;  // slots
+  for (const Access& input : plan.inputs) taken.insert(input.at.slot);
+  std::vector<bool> lent;
+  for (const Access& output : plan.outputs)
+    lent.push_back(is_argument(plan, output) && taken.insert(output.at.slot).second);
+  return lent;
+}
 }  // namespace
 
 // Running holds everything that an executable needs to run. A plan that cannot run has none.
@@ -67,6 +84,7 @@ class Executable::Running {
   Running& operator=(const Running&) = delete;
 
   std::span<const Value> run(std::span<const Value> inputs);
+  void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> results);
   void settle_variables() {
     const auto lock = memory_.enter();
     settle();
@@ -89,6 +107,11 @@ class Executable::Running {
 
  private:
   void check(std::span<const Value> inputs) const;
+  void check_count(std::string_view what, size_t got, size_t wanted) const;
+  void begin_run();
+  void end_run();
+  void lend(std::span<const std::byte* const> inputs, std::span<std::byte* const> results);
+  void copy_results(std::span<std::byte* const> results);
   void settle();
   void run_recorded();
   void run_launches();
@@ -108,6 +131,8 @@ class Executable::Running {
   std::unique_ptr<Kernel> recorded_;  // all launches as they are bound; null: not recorded yet
   bool warm_ = false;                 // whether the launches ran once since they were bound
   Results results_;
+  // By result: whether its slot is memory of the caller, whose address this result gives.
+  std::vector<bool> lends_result_ = lent_results(plan_);
   LaunchObserver observer_;
   LaunchTimer timer_;
   std::optional<Poison> poison_;
@@ -183,14 +208,32 @@ void Executable::Running::settle() {
   copies_.refresh();
 }
 
+void Executable::Running::check_count(std::string_view what, size_t got, size_t wanted) const {
+  WEFT_CHECK(got == wanted, "[run] the step {} {} tensors. Got {}.", what, wanted, got);
+}
+
 void Executable::Running::check(std::span<const Value> inputs) const {
-  WEFT_CHECK(inputs.size() == plan_.inputs.size(), "[run] the step takes {} tensors. Got {}.",
-             plan_.inputs.size(), inputs.size());
+  check_count("takes", inputs.size(), plan_.inputs.size());
+  WEFT_CHECK(std::ranges::find(plan_.slots, Space::argument, &Slot::space) == plan_.slots.end(),
+             "[run] the step was compiled to run in its caller's memory (lend_arguments). Hint: "
+             "give it addresses.");
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Type& type = plan_.inputs[i].value.type();
     WEFT_CHECK(inputs[i].type() == type, "[run] input {} must be {}. Got {}.", i, to_string(type),
                to_string(inputs[i].type()));
   }
+}
+
+void Executable::Running::begin_run() {
+  settle();
+  residency_->lend();
+  copies_.note_writes();
+  if (poison_) poison_->begin_run(workspace_->buffer->data);
+}
+
+void Executable::Running::end_run() {
+  if (poison_) poison_->end_run();
+  copies_.note_copies();
 }
 
 std::span<const Value> Executable::Running::run(std::span<const Value> inputs) {
@@ -199,18 +242,62 @@ std::span<const Value> Executable::Running::run(std::span<const Value> inputs) {
   results_.claim_arena();                           // an input may be a result of the last run
   workspace_->reserve(plan_.arena_bytes, memory_);  // where it was released
   for (const Value& input : inputs) input.eval();   // may bring variables back to the host
-  settle();
-  residency_->lend();
-  copies_.note_writes();
-  if (poison_) poison_->begin_run(workspace_->buffer->data);
+  begin_run();
   inputs_->take(inputs);
   if (!observer_ && !timer_)
     run_recorded();
   else
     run_launches();
-  if (poison_) poison_->end_run();
-  copies_.note_copies();
+  end_run();
   return results_.show();
+}
+
+void Executable::Running::run(std::span<const std::byte* const> inputs,
+                              std::span<std::byte* const> results) {
+  check_count("takes", inputs.size(), plan_.inputs.size());
+  check_count("returns", results.size(), plan_.outputs.size());
+  const auto lock = memory_.enter();
+  results_.claim_arena();
+  workspace_->reserve(plan_.arena_bytes, memory_);
+  begin_run();
+  lend(inputs, results);
+  run_launches();
+  end_run();
+  copy_results(results);
+}
+
+// Kernels read at any address that is a multiple of the element's size, but they store whole
+// vectors.
+void Executable::Running::lend(std::span<const std::byte* const> inputs,
+                               std::span<std::byte* const> results) {
+  const auto check_aligned = [](const char* what, size_t i, const std::byte* at, size_t to) {
+    WEFT_CHECK(reinterpret_cast<uintptr_t>(at) % to == 0,
+               "[run] {} {} must be aligned to {} bytes.", what, i, to);
+  };
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Access& input = plan_.inputs[i];
+    check_aligned("input", i, inputs[i], size_of(input.value.dtype()));
+    if (!is_argument(plan_, input))
+      memory_.write(residency_->address(input.at.slot), inputs[i], input.value.type().bytes());
+    else  // whose slot no launch writes
+      binding_.lend(input.at.slot, const_cast<std::byte*>(inputs[i]));
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    check_aligned("result", i, results[i], buffer_alignment);
+    if (lends_result_[i]) binding_.lend(plan_.outputs[i].at.slot, results[i]);
+  }
+}
+
+void Executable::Running::copy_results(std::span<std::byte* const> results) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (lends_result_[i]) continue;
+    const Access& output = plan_.outputs[i];
+    const Type& type = output.value.type();
+    memory_.read(
+        results[i],
+        address(output.at.slot) + static_cast<size_t>(output.at.offset) * size_of(type.dtype),
+        type.bytes());
+  }
 }
 
 Executable::Executable(BoundPlan plan, const KernelLibrary& library,
@@ -228,6 +315,10 @@ Executable::Running& Executable::running() const {
 }
 std::span<const Value> Executable::run(std::span<const Value> inputs) {
   return running().run(inputs);
+}
+void Executable::run(std::span<const std::byte* const> inputs,
+                     std::span<std::byte* const> results) {
+  running().run(inputs, results);
 }
 void Executable::settle_variables() { running().settle_variables(); }
 std::byte* Executable::address(int slot) const { return running().address(slot); }

@@ -39,6 +39,11 @@ class Executable {
   // Results are views of the arena. A result whose handle is still held when any executable of the
   // workspace runs next is copied out first.
   std::span<const Value> run(std::span<const Value> inputs);
+  // Runs with inputs and results at these addresses of host memory, row-major and of the plan's
+  // types. What the plan leaves in the caller's memory (StepOptions::lend_arguments) is read and
+  // written there; all else is copied. Inputs are not written; results must overlap nothing, and be
+  // aligned to buffer_alignment. Throws Error(usage) for other addresses.
+  void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> results);
 
   const Plan& plan() const { return bound_.plan; }
   const BoundPlan& bound() const { return bound_; }

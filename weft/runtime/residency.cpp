@@ -115,6 +115,8 @@ std::byte* Residency::address(int slot) const {
       return constant(static_cast<size_t>(slot));
     case Space::file:
       return offloaded_address(at);
+    case Space::argument:
+      return arguments_[static_cast<size_t>(slot)];
   }
   return nullptr;
 }

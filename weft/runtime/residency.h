@@ -47,7 +47,11 @@ class Residency {
  public:
   // The plan, the memory and the workspace outlive it.
   Residency(const BoundPlan& bound, DeviceMemory& memory, Workspace& workspace)
-      : plan_(bound.plan), bindings_(bound.bindings), memory_(memory), workspace_(workspace) {}
+      : plan_(bound.plan),
+        bindings_(bound.bindings),
+        memory_(memory),
+        workspace_(workspace),
+        arguments_(plan_.slots.size()) {}
   virtual ~Residency() = default;
   Residency(const Residency&) = delete;
   Residency& operator=(const Residency&) = delete;
@@ -64,6 +68,8 @@ class Residency {
   bool has_moved() const;
   // Returns the address of a slot, from the first place() on; null if kernels cannot access it.
   std::byte* address(int slot) const;
+  // Says where the caller's memory for a slot (Space::argument) is, until the next call.
+  void lend_argument(int slot, std::byte* at) { arguments_[static_cast<size_t>(slot)] = at; }
   // CopyKernels begin and await the plan's transfers, by launch. Where copies() returns none, the
   // kernels of the last call stay valid.
   using CopyKernels = std::vector<std::pair<size_t, std::unique_ptr<Kernel>>>;
@@ -90,7 +96,8 @@ class Residency {
   Workspace& workspace_;
 
  private:
-  std::byte* arena_ = nullptr;                                  // at the last place()
+  std::byte* arena_ = nullptr;         // at the last place()
+  std::vector<std::byte*> arguments_;  // by slot; null outside of Space::argument
   std::vector<std::pair<const Storage*, uint64_t>> variables_;  // storages and their moves() then
 };
 

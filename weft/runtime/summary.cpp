@@ -91,6 +91,7 @@ PlanSummary summarize(const Plan& plan, const KernelLibrary& library, const Mach
           summary.state_bytes += plan.variables[static_cast<size_t>(source)].type.bytes();
     }
     if (slot.space == Space::constant) summary.constant_bytes += slot.bytes;
+    if (slot.space == Space::argument) summary.argument_bytes += slot.bytes;
     if (slot.space == Space::file && slot.variable >= 0) summary.file_bytes += slot.bytes;
   }
   std::set<std::string> shared;  // packed weights that launches share

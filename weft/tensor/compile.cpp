@@ -314,6 +314,14 @@ PlanSummary CompiledStep::plan_on(const Device& on, std::span<const Type> types)
   return summary;
 }
 
+void CompiledStep::run(std::span<const Type> types, std::span<const std::byte* const> inputs,
+                       std::span<std::byte* const> results) {
+  const SessionUse use(state_->session);
+  use.state().note_thread();
+  Executable& executable = prepare(types);
+  use.state().on(library(state_->options.device), [&] { executable.run(inputs, results); });
+}
+
 std::span<const Tensor> CompiledStep::run(std::span<const Tensor> inputs) {
   const SessionUse use(state_->session);
   use.state().note_thread();

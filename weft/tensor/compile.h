@@ -72,6 +72,10 @@ class CompiledStep {
   // Results stay valid as handles; see Executable::run. The next run of this step replaces the
   // span, so threads that share the step take its results under enter().
   std::span<const Tensor> run(std::span<const Tensor> inputs);
+  // Runs the step for inputs of these types, at addresses of the host's memory; see
+  // Executable::run.
+  void run(std::span<const Type> types, std::span<const std::byte* const> inputs,
+           std::span<std::byte* const> results);
 
  private:
   struct State;

@@ -87,6 +87,7 @@ class Bufferizer {
       slot.category = Category::constant;
     } else if (value->op->leaf == LeafKind::input) {
       slot.category = Category::input;
+      if (options_.lends()) slot.space = Space::argument;
     } else if (uses_.is_root(value.node())) {
       slot.category = Category::output;
     } else if (follows_gradients(value)) {

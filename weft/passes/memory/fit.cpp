@@ -20,11 +20,11 @@ namespace weft {
 namespace {
 constexpr double share_without_hope = 0.2;  // fraction of WEFT_PATIENCE
 
-// Returns the bytes of state, constants and what others hold of the limit.
+// Returns the bytes of state, constants, what the caller lends and what others hold of the limit.
 size_t bytes_outside_arena(const Plan& plan, const PassOptions& options) {
   size_t bytes = options.step.held;
   for (const Slot& slot : plan.slots)
-    if (slot.space == Space::state || slot.space == Space::constant) bytes += slot.bytes;
+    if (slot.space != Space::arena && slot.space != Space::file) bytes += slot.bytes;
   return bytes;
 }
 size_t bytes_in_all(const Plan& plan, const PassOptions& options) {

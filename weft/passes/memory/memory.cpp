@@ -20,6 +20,7 @@ class MemoryPlanner {
     add_workspaces();
     if (!options_.skips("reuse")) take_over();
     drop_refused();
+    if (options_.lends()) lend_results();
     set_lifetimes();
     drop_unused();
     assign_offsets();
@@ -66,6 +67,18 @@ class MemoryPlanner {
         return launch.results[index(pair.first)].at.slot !=
                launch.operands[index(pair.second)].at.slot;
       });
+  }
+
+  // Moves results that have their slot for themselves to the caller's memory, and with them the
+  // values whose bytes they take over. Inputs are there already; as they are not in the arena, no
+  // result takes over their bytes, and the caller finds them unchanged.
+  void lend_results() {
+    for (const Access& output : plan_.outputs) {
+      Slot& slot = plan_.slots[index(output.at.slot)];
+      if (slot.space == Space::arena && output.at.offset == 0 &&
+          slot.bytes == output.value.type().bytes())
+        slot.space = Space::argument;
+    }
   }
 
   template <class F>
