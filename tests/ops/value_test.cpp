@@ -467,6 +467,22 @@ TEST_CASE("sums over rows of a value and of its gathered rows read both from mem
   }
 }
 
+TEST_CASE("a kernel that computes a value again gathers from it in memory") {
+  for (const KernelLibrary* library : backends()) {
+    INFO(library->name());
+    const Value at = input({DType::i64, {2}}, 0);
+    const Value count = scatter_add(zeros({2}), at, ones({2}));
+    const Value divisor = select(count == 0, 1, count);
+    Graph graph;
+    graph.inputs = {at};
+    graph.outputs = {index_put(1.5 / divisor, at, zeros({2})), gather(divisor, at)};
+    const std::vector<Value> got = run_planned(
+        graph, std::vector{constant(std::vector<double>{1, 1}, {2}, DType::i64)}, *library);
+    CHECK(elements(got[0]) == std::vector<double>{1.5, 0});
+    CHECK(elements(got[1]) == std::vector<double>{2, 2});
+  }
+}
+
 TEST_CASE("bits are read as another type of their width, and back") {
   const std::vector<double> numbers = {1, -0.0, 0x1p-149, -2.5};
   std::vector<double> bits;

@@ -299,6 +299,9 @@ class Lowering {
     View inner(view.begin(), first);
     inner.push_back({});
     inner.insert(inner.end(), first + indices.rank(), view.end());
+    // A constant that other nodes of the kernel read, too, is in it and no operand.
+    if (x->op->leaf == LeafKind::scalar)
+      return select(valid, lower(x, inner, guard), constant(code_, x.dtype(), 0));
     auto it = operands_.find(x.node());
     WEFT_ASSERT(it != operands_.end(), "gather from a value that is not in memory");
     int64_t scale = launch_.operands[static_cast<size_t>(it->second)].at.strides[axis];

@@ -40,8 +40,16 @@ cpu::Peaks highest(cpu::Peaks peaks) {
   return peaks;
 }
 
+// Returns whether this process runs the program weft. Another one, such as Python, would take the
+// arguments for its own: the name of a script.
+bool is_program() {
+  std::error_code failure;
+  return fs::read_symlink("/proc/self/exe", failure).filename() == "weft";
+}
+
 // Measures in a child process, so that this one never holds the memory for the bandwidth test.
 void measure_in_child_process() {
+  if (!is_program()) return;
   const pid_t child = fork();
   if (child == 0) {
     setenv("WEFT_THREADS", std::to_string(thread_count()).c_str(), 1);
