@@ -99,6 +99,21 @@ TEST_CASE("damage to a checkpoint is reported by file") {
   }
 }
 
+TEST_CASE("a manifest lists every file that a checkpoint must have") {
+  TemporaryFolder folder;
+  const std::string checkpoint = train_in(folder, two_steps()).checkpoint;
+  for (const std::string file : {"model.safetensors", "config.json", "state-optimizer.safetensors",
+                                 "data.json", "rng.json", "recipe.yaml"}) {
+    INFO(file);
+    const std::string message = damaged(checkpoint, "MANIFEST.json", [&](const std::string& path) {
+      auto manifest = nlohmann::json::parse(contents_of(path));
+      REQUIRE(manifest["files"].erase(file) == 1);
+      std::ofstream(path) << manifest;
+    });
+    CHECK(message.find("MANIFEST.json does not list " + file) != std::string::npos);
+  }
+}
+
 TEST_CASE("a checkpoint of another model is refused with the difference") {
   TemporaryFolder folder;
   std::string checkpoint = train_in(folder, two_steps()).checkpoint;
