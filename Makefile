@@ -6,7 +6,7 @@ export JOBS
 .DEFAULT_GOAL := help
 space := $(subst ,, )
 .NOTPARALLEL:
-.PHONY: help setup build all demo quick test test-isa test-zoo test-onnx test-packages test-cuda test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared bench-compare peers bench-peers gpu-pack gpu-check memory-curves package format lint clean
+.PHONY: help setup build all demo quick test test-isa test-zoo test-onnx test-packages test-cuda python stubs wheel test-python test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared bench-compare peers bench-peers gpu-pack gpu-check memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -56,14 +56,33 @@ CUDA_TESTS ?= ^gpu/|\.(nvrtc|cudnn)$$|\.cuda(\.(refused|reversed|shuffled|unreco
 test-cuda: all ## the CUDA backend, and all of gpu-check in small sizes, on a driver that pretends to have a GPU; kernels through NVRTC, plans of cuDNN
 	@tools/test.sh release -R '$(CUDA_TESTS)'
 
+python: all ## the extension of the Python package, for PYTHONPATH=python build/python-venv/bin/python
+	@tools/setup.sh --python-build
+	@tools/python.sh
+
+stubs: all ## the same, and the signatures of the extension for editors, python/weft/_weft.pyi
+	@tools/setup.sh --python-build
+	@tools/python.sh stubs
+
+wheel: all ## the wheel of the Python package, with its libraries inside, in build/wheel
+	@tools/setup.sh --python-build
+	@tools/wheel.sh
+
+# The tests to run, as pytest takes them: make test-python PYTHON_TESTS='tests/python/torch -k sizes'
+PYTHON_TESTS ?= tests/python -m 'not slow'
+test-python: python ## the quick tests of the Python package, and of its backend of PyTorch
+	@tools/setup.sh --python
+	@PYTHONPATH=python build/python-venv/bin/python -m pytest -q -p no:cacheprovider $(PYTHON_TESTS)
+
 # The Python that has PyTorch and JAX; if empty, nothing is compared with them.
 PEERS_VENV := $(CURDIR)/build/peers-venv/bin/python
 PEERS_PYTHON ?= $(PEERS_VENV)
 peers: ## PyTorch and JAX in build/peers-venv, where PEERS_PYTHON names no other Python
 	@test "$(PEERS_PYTHON)" != "$(PEERS_VENV)" || tools/setup.sh --peers
 
-test-all: all peers test-isa test-onnx check tsan ## quick and slow tests, under the sanitizers and against PyTorch too, and short fuzzing
+test-all: all peers test-isa test-onnx check tsan wheel ## quick and slow tests, under the sanitizers and against PyTorch too, of the Python package, and short fuzzing
 	@PEERS_PYTHON="$(PEERS_PYTHON)" tools/test.sh release
+	@$(MAKE) --no-print-directory test-python PYTHON_TESTS=tests/python
 
 # The tests to run; empty: all quick tests. PART=2/4 runs every fourth fuzzer, from the second on.
 CHECKED ?=
@@ -129,7 +148,7 @@ lint: setup ## checks the format, and runs clang-tidy on what changed
 	@tools/lint.sh
 
 clean: ## removes every build
-	@rm -rf build
+	@rm -rf build python/weft/_weft*
 
 # ninja reconfigures by itself when a CMake file changes; changed flags must be passed explicitly.
 #   $(call build_preset,PRESET,BUILD ARGUMENTS,CONFIGURE ARGUMENTS)

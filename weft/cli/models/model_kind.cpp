@@ -10,6 +10,11 @@ namespace weft::cli {
 
 const ModelKind& kind_of(const std::string& name) {
   onnx::check_there(name);
+  if (name.ends_with(".pt2"))
+    throw Error(ErrorKind::usage,
+                "{} is a program of torch.export, which Python reads. Hint: weft.export("
+                "weft.torch.load(\"{}\"), inputs, \"net.weft\") makes a file for this command.",
+                io::printable(name), io::printable(name));
   const train::ModelFormat& format = train::format_of(name);
   return **std::ranges::find_if(model_kinds,
                                 [&](const ModelKind* kind) { return &kind->format == &format; });

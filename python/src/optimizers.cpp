@@ -1,0 +1,96 @@
+// Optimizers and their schedules.
+#include "weft/optim/optim.h"
+
+#include "python/src/bind.h"
+
+namespace weft::python {
+namespace {
+using namespace optim;
+
+std::vector<Tensor> values_of(const std::vector<Arg>& args) {
+  std::vector<Tensor> values;
+  for (const Arg& arg : args) values.push_back(arg.value);
+  return values;
+}
+
+void bind_schedules(nb::module_& m) {
+  nb::class_<Schedule>(m, "Schedule", "The learning rate as a function of the step's number.")
+      .def(nb::init_implicit<double>(), "lr"_a)
+      .def(
+          "__init__",
+          [](Schedule* self, const std::string& name, double lr, int64_t warmup, int64_t total,
+             double min_lr, int64_t decay, int64_t every, double gamma) {
+            new (self) Schedule(make_schedule(name, lr,
+                                              {.warmup = warmup,
+                                               .total = total,
+                                               .min_lr = min_lr,
+                                               .decay = decay,
+                                               .every = every,
+                                               .gamma = gamma}));
+          },
+          "name"_a, "lr"_a, "warmup"_a = 0, "total"_a = 0, "min_lr"_a = 0, "decay"_a = 0,
+          "every"_a = 0, "gamma"_a = 0.1)
+      .def(
+          "at", [](const Schedule& self, int64_t step) { return self.at(step); }, "step"_a)
+      .def_prop_ro("peak", &Schedule::peak);
+}
+}  // namespace
+
+void bind_optimizers(nb::module_& m) {
+  bind_schedules(m);
+  nb::class_<Optimizer>(m, "Optimizer", "Updates parameters by their gradients, within a step.")
+      .def(
+          "step",
+          [](Optimizer& self, const std::vector<Arg>& gradients,
+             const std::optional<Arg>& only_if) {
+            const CallSite site(python_line(), "step");
+            self.step(values_of(gradients), or_empty(only_if));
+          },
+          "gradients"_a, "only_if"_a = nb::none())
+      .def_prop_ro("parameters", &Optimizer::parameters)
+      .def_prop_ro("state", &Optimizer::state)
+      .def_prop_ro("learning_rate", &Optimizer::learning_rate);
+  const auto adam = [](const Schedule& lr, std::pair<double, double> betas, double eps,
+                       std::optional<double> weight_decay) {
+    return AdamOptions{
+        .lr = lr, .betas = {betas.first, betas.second}, .eps = eps, .weight_decay = weight_decay};
+  };
+  nb::class_<Adam, Optimizer>(m, "Adam").def(
+      "__init__",
+      [adam](Adam* self, std::vector<Variable> parameters, const Schedule& lr,
+             std::pair<double, double> betas, double eps, std::optional<double> weight_decay) {
+        new (self) Adam(std::move(parameters), adam(lr, betas, eps, weight_decay));
+      },
+      "parameters"_a, "lr"_a = Schedule(1e-3), "betas"_a = std::pair(0.9, 0.999), "eps"_a = 1e-8,
+      "weight_decay"_a = nb::none());
+  nb::class_<AdamW, Optimizer>(m, "AdamW")
+      .def(
+          "__init__",
+          [adam](AdamW* self, std::vector<Variable> parameters, const Schedule& lr,
+                 std::pair<double, double> betas, double eps, std::optional<double> weight_decay) {
+            new (self) AdamW(std::move(parameters), adam(lr, betas, eps, weight_decay));
+          },
+          "parameters"_a, "lr"_a = Schedule(1e-3), "betas"_a = std::pair(0.9, 0.999),
+          "eps"_a = 1e-8, "weight_decay"_a = nb::none());
+  nb::class_<SGD, Optimizer>(m, "SGD").def(
+      "__init__",
+      [](SGD* self, std::vector<Variable> parameters, const Schedule& lr, double momentum,
+         double dampening, double weight_decay, bool nesterov) {
+        new (self) SGD(std::move(parameters), {.lr = lr,
+                                               .momentum = momentum,
+                                               .dampening = dampening,
+                                               .weight_decay = weight_decay,
+                                               .nesterov = nesterov});
+      },
+      "parameters"_a, "lr"_a = Schedule(1e-3), "momentum"_a = 0, "dampening"_a = 0,
+      "weight_decay"_a = 0, "nesterov"_a = false);
+  m.def(
+      "clip_grad_norm",
+      [](const std::vector<Arg>& gradients, double max_norm) {
+        Clipped clipped = clip_grad_norm(values_of(gradients), max_norm);
+        return std::pair(std::move(clipped.gradients), clipped.norm);
+      },
+      "gradients"_a, "max_norm"_a);
+}
+
+}  // namespace weft::python

@@ -1,0 +1,18 @@
+"""weft for PyTorch: torch.compile(model, backend="weft"), and whole steps as one plan."""
+
+import os
+
+import torch
+
+from .. import _weft
+from .backend import backend
+from .export import export, load
+from .planning import plan
+from .report import report
+from .step import step
+
+__all__ = ["backend", "export", "load", "plan", "report", "step"]
+
+# Plans are made for a number of threads: torch's, where the environment names none.
+if "WEFT_THREADS" not in os.environ and _weft.thread_count() != torch.get_num_threads():
+    _weft.set_thread_count(torch.get_num_threads())

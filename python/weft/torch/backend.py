@@ -1,0 +1,172 @@
+"""torch.compile(model, backend="weft"): forward and backward pass as plans.
+
+This file and step.py alone use what torch keeps private (torch._dynamo, torch._functorch).
+"""
+
+import copy
+import time
+import warnings
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+from .. import _weft as w
+from .._compiled import _bytes
+from .fallback import Mixed, fallback_of, planned
+from .report import Fallback, GraphReport, report
+from .rules import UNREAD
+from .table import decompositions
+
+MOST_SIZES = 32  # plans of a graph with symbolic sizes that are kept
+
+
+class Options:
+    """What `options=` of torch.compile may say."""
+
+    def __init__(self, *, memory=0, precision="f32", recompute="automatic", fallback="torch",
+                 device="auto", sizes=MOST_SIZES):
+        if fallback not in ("torch", "error"):
+            raise w.UsageError(f"[torch] fallback is 'torch' or 'error'. Got {fallback!r}")
+        self.strict = fallback == "error"
+        self.sizes = sizes
+        self.step = w.StepOptions(
+            memory=_bytes(memory), precision=precision, recompute=recompute, device=device,
+            lend_arguments=True)
+
+    @classmethod
+    def of(cls, given):
+        try:
+            return cls(**(given or {}))
+        except TypeError as error:
+            known = "memory, precision, recompute, fallback, device, sizes"
+            raise w.UsageError(f"[torch] options are {known}. Got {', '.join(given)}") from error
+
+
+class Graph:
+    """A graph as AOTAutograd calls it: with a list of arguments, which it may empty."""
+
+    def __init__(self, gm, examples, kind, options):
+        self.gm, self.options = gm, options
+        operations = [n for n in gm.graph.nodes if n.op == "call_function"]
+        self.report = GraphReport(_name_of(gm), kind, len(operations), len(operations))
+        report().graphs.append(self.report)
+        self.is_symbolic = any(isinstance(each, torch.SymInt) for each in examples)
+        self.plans = {}  # of a graph with symbolic sizes, by size, the latest used last
+        self.plan = None if self.is_symbolic else self._planned(gm, examples)
+        self._boxed_call = True
+
+    def _planned(self, gm, examples):
+        begin = time.perf_counter()
+        try:
+            plan, refused = planned(gm, examples, self.options.step, self.options.strict)
+        except w.InternalError as error:
+            if self.options.strict:
+                raise
+            return self._left_to_torch(gm, error)
+        self.report.seconds += time.perf_counter() - begin
+        for part in plan.plans if isinstance(plan, Mixed) else [plan]:
+            summary = part.summary()
+            self.report.plans += 1
+            self.report.arena_bytes = max(self.report.arena_bytes, summary.arena_bytes)
+            self.report.argument_bytes = max(self.report.argument_bytes, summary.argument_bytes)
+        if not self.report.fallbacks:
+            self.report.fallbacks = [fallback_of(*each) for each in refused]
+            self.report.in_plans -= len(refused)
+        return plan
+
+    def _left_to_torch(self, gm, error):
+        """A defect of weft costs its user the plan, and not the program."""
+        warnings.warn(f"[weft] {self.report.name} runs in torch: {error}", stacklevel=3)
+        self.report.in_plans = 0
+        self.report.fallbacks = [Fallback("the whole graph", str(error), self.report.name, "")]
+        return lambda args: gm(*args)
+
+    def __call__(self, args):
+        plan = self.plan if self.plan is not None else self._plan_for(args)
+        outputs = plan(args)
+        args.clear()
+        return outputs
+
+    def _plan_for(self, args):
+        """Plans the graph for the sizes of these arguments, without dynamo."""
+        sizes = tuple(arg for arg in args if isinstance(arg, int))
+        plan = self.plans.pop(sizes, None)
+        if plan is None:
+            plan = self._planned(*_with_sizes(self.gm, args))
+            self.report.sizes += 1
+            if len(self.plans) >= self.options.sizes:
+                self.plans.pop(next(iter(self.plans)))
+                if self.report.sizes == self.options.sizes + 1:
+                    warnings.warn(
+                        f"[weft] {self.report.name} came in {self.report.sizes} sizes, the last "
+                        f"{list(sizes)}, and plans of {self.options.sizes} are kept. Hint: pad "
+                        'inputs to a multiple of 64, or set options={"sizes": ...}',
+                        stacklevel=3,
+                    )
+        self.plans[sizes] = plan
+        return plan
+
+
+def _with_sizes(gm, args):
+    """Returns a copy of a symbolic graph for the sizes of these arguments, and its inputs."""
+    mode = FakeTensorMode()
+    gm = copy.deepcopy(gm)
+    examples = [
+        mode.from_tensor(arg, static_shapes=True) if isinstance(arg, torch.Tensor) else arg
+        for arg in args
+    ]
+    FakeTensorProp(gm, mode).propagate_dont_convert_inputs(*examples)
+    return gm, examples
+
+
+def _name_of(gm):
+    """Returns the path of the first module of a graph, or the line it begins at."""
+    from .lower import origin_of
+
+    for node in gm.graph.nodes:
+        file, line, _ = origin_of(node)
+        if file:
+            return f"{file.rsplit('/', 1)[-1]}:{line}"
+    return "graph"
+
+
+def backend(gm, example_inputs, *, mode=None, options=None):
+    """The backend "weft" of torch.compile."""
+    settings = Options.of(options)
+    _check_devices(example_inputs)
+
+    def compiler(kind):
+        return lambda gm, examples: Graph(gm, examples, kind, settings)
+
+    return aot_autograd(
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
+        decompositions=decompositions(),
+        partition_fn=_partition,
+    )(gm, example_inputs)
+
+
+def _partition(joint, inputs, **options):
+    """Cuts the joint graph in two, and leaves out what the rules of the backward pass do not read:
+    a max pool's indices, of which the forward pass would make a tensor of integers."""
+    for node in joint.graph.nodes:
+        place = UNREAD.get(node.target)
+        if place is not None and len(node.args) > place:
+            node.update_arg(place, None)
+    joint.graph.eliminate_dead_code()
+    joint.recompile()
+    return min_cut_rematerialization_partition(joint, inputs, **options)
+
+
+def _check_devices(tensors):
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and tensor.device.type not in ("cpu", "meta"):
+            raise w.UsageError(
+                f"[torch] weft's plans run on torch's CPU tensors. Got one on {tensor.device}")
+
+
+__all__ = ["Graph", "Options", "backend"]

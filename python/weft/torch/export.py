@@ -1,0 +1,81 @@
+"""Torch models as files: ONNX, and plans that start without Python (weft compile)."""
+
+import os
+import tempfile
+import zipfile
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .. import _weft as w
+from .plan import weak
+from .planning import Program, Traced, refusal
+
+
+def export(model, inputs, path):
+    """Writes the forward pass of a torch model, for inputs of these types.
+
+        weft.export(model, x, "net.onnx")   an ONNX file
+        weft.export(model, x, "net.weft")   a compiled model, which `weft run` takes
+
+    inputs: a tensor, a tuple of arguments, or a dict of keyword arguments. The model is exported as
+    in eval(), with the weights that it has now.
+    """
+    path = os.fspath(path)
+    if not path.endswith((".onnx", ".weft")):
+        raise w.UsageError(f"[export] the name of the file ends in .onnx or .weft. Got {path}")
+    kwargs = inputs if isinstance(inputs, dict) else {}
+    args = () if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else (inputs,)
+    # The module of a torch.export program is what it was exported as, and has no eval().
+    was_training = model.training and not isinstance(model, torch.fx.GraphModule)
+    if was_training:
+        model.eval()
+    try:
+        traced = Traced(model, args, kwargs, None, trains=False)
+        given = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        program = Program(traced, None, given)
+    finally:
+        if was_training:
+            model.train()
+    step = w.Step(weak(program._lower), w.StepOptions(mode="eval", device="cpu"))
+    names = _names(args, kwargs)
+    try:
+        if path.endswith(".onnx"):
+            _write_onnx(step, program, names, type(model).__name__, path)
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            between = os.path.join(folder, "model.onnx")
+            _write_onnx(step, program, names, type(model).__name__, between)
+            if w.main(["weft", "compile", between, "-o", path]) != 0:
+                raise w.Error(f"[export] {path} could not be compiled")
+    except Exception:
+        if program.failed is not None:
+            raise refusal("export", program.failed) from None
+        raise
+
+
+def _write_onnx(step, program, names, name, path):
+    types = program.types
+    outputs = [f"output_{i}" for i in range(program.result_count)]
+    w._export_onnx(step, types, names, outputs, name, path)
+
+
+def _names(args, kwargs):
+    """Returns the name of each tensor of a batch: its keyword, or input_0 and so on."""
+    flat, _ = pytree.tree_flatten_with_path((args, kwargs))
+    names = []
+    for keys, leaf in flat:
+        if not isinstance(leaf, torch.Tensor):
+            continue
+        last = getattr(keys[-1], "key", None)
+        names.append(str(last) if last is not None else f"input_{len(names)}")
+    return names
+
+
+def load(path):
+    """Returns the program of a torch.export file (.pt2) as a module, to plan, compile or export."""
+    try:
+        return torch.export.load(os.fspath(path)).module()
+    except (OSError, RuntimeError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise w.DataError(f"[load] {path}: {error}") from error
+

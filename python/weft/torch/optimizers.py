@@ -1,0 +1,207 @@
+"""torch's optimizers as updates of weft, over torch's own state tensors.
+
+Rates, decays and the bias corrections are values of a run, in float64 as torch computes them, so
+that a schedule changes no plan. The state has torch's names, and optimizer.state_dict() is torch's.
+"""
+
+import torch
+
+from .. import _weft as w
+from .state import Stated
+
+_SETTINGS = {  # by class: the settings that are values of a run
+    torch.optim.AdamW: ("lr", "beta1", "beta2", "eps", "weight_decay"),
+    torch.optim.Adam: ("lr", "beta1", "beta2", "eps", "weight_decay"),
+    torch.optim.SGD: ("lr", "momentum", "dampening", "weight_decay"),
+}
+
+
+def check(optimizer):
+    """Refuses what a plan would leave out in silence."""
+    if type(optimizer) not in _SETTINGS:
+        raise w.UsageError(
+            f"[step] optimizer {type(optimizer).__name__}: a step takes torch.optim's AdamW, Adam "
+            'and SGD. Hint: torch.compile(model, backend="weft") with any optimizer')
+    for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+        if getattr(optimizer, hooks, None):
+            raise w.UsageError("[step] the optimizer has hooks, which a plan cannot call")
+    for group in optimizer.param_groups:
+        if group.get("differentiable"):
+            raise w.UsageError("[step] the optimizer is differentiable, which a plan is not")
+
+
+def _constant(numbers):
+    from .._arrays import tensor
+
+    return tensor(numbers)
+
+
+class Update:
+    """The update of an optimizer: makes torch's state, and computes new values in a graph."""
+
+    def __init__(self, optimizer, in_memory=True):
+        check(optimizer)
+        self._in_memory = in_memory
+        self.optimizer = optimizer
+        self.names = _SETTINGS[type(optimizer)]
+        self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self.group_of = {
+            id(p): i for i, group in enumerate(optimizer.param_groups) for p in group["params"]
+        }
+        self._known_state = optimizer.state  # which load_state_dict() replaces
+        self._settings = None, None  # of the latest run, and as a tensor
+        self.states = {}  # of each parameter by id: names of state to Stated
+        self.steps = None
+        if type(optimizer) is torch.optim.SGD:
+            self._make_momentum()
+        else:
+            self._make_moments()
+
+    def _make_moments(self):
+        """Makes Adam's state as its first step does, with all counters in one tensor."""
+        known = [self.optimizer.state[p] for p in self.parameters]
+        counts = [float(s["step"]) if "step" in s else 0.0 for s in known]
+        counters = torch.tensor(counts, dtype=torch.float32)
+        self.steps = Stated("step", counters, "optimizer", self._in_memory)
+        for i, (p, state) in enumerate(zip(self.parameters, known)):
+            state["step"] = counters[i]
+            names = ["exp_avg", "exp_avg_sq"]
+            if self.optimizer.param_groups[self.group_of[id(p)]]["amsgrad"]:
+                names.append("max_exp_avg_sq")
+            self._keep(p, state, names)
+
+    def _make_momentum(self):
+        for group in self.optimizer.param_groups:
+            if group["momentum"] == 0:
+                continue
+            known = [self.optimizer.state[p].get("momentum_buffer") for p in group["params"]]
+            fresh = [buffer is None for buffer in known]
+            if any(fresh) and not all(fresh):
+                raise w.UsageError("[step] some parameters of a group have momentum, others none")
+            # The first step has no dampening, as its momentum is the gradient itself.
+            group["_weft_first"] = all(fresh)
+            for p in group["params"]:
+                self._keep(p, self.optimizer.state[p], ["momentum_buffer"])
+
+    def _keep(self, p, state, names):
+        for name in names:
+            if state.get(name) is None:
+                state[name] = torch.zeros_like(p, memory_format=torch.preserve_format)
+        self.states[id(p)] = {
+            name: Stated(
+                f"{name}.{len(self.states)}", state[name], "optimizer", self._in_memory)
+            for name in names
+        }
+
+    def all_states(self):
+        own = [s for states in self.states.values() for s in states.values()]
+        return own + ([self.steps] if self.steps is not None else [])
+
+    def has_moved(self):
+        """Returns whether somebody replaced the state, as optimizer.load_state_dict() does."""
+        return self.optimizer.state is not self._known_state
+
+    def settings(self):
+        """Returns the settings of this run, [groups, settings], in float64."""
+        rows = []
+        for group in self.optimizer.param_groups:
+            betas = group.get("betas", (0, 0))
+            values = dict(group, beta1=betas[0], beta2=betas[1])
+            if group.get("_weft_first"):
+                values["dampening"] = 0.0
+            rows.append([float(values[name]) for name in self.names])
+        if rows != self._settings[0]:
+            self._settings = rows, torch.tensor(rows, dtype=torch.float64)
+        return self._settings[1]
+
+    def after_run(self):
+        for group in self.optimizer.param_groups:
+            group.pop("_weft_first", None)
+        self.optimizer._opt_called = True  # torch's schedulers ask whether a step came before them
+
+    def key(self):
+        """Returns what the form of the update depends on: a change makes a new plan."""
+        return tuple(
+            tuple(bool(group.get(name)) for name in (
+                "amsgrad", "maximize", "nesterov", "momentum", "weight_decay", "dampening"))
+            for group in self.optimizer.param_groups
+        )
+
+    # ---- in a graph
+
+    def apply(self, parameters, gradients, settings):
+        """Assigns the new values. `parameters` are Stated; `settings` is the value of settings()."""
+        if type(self.optimizer) is torch.optim.SGD:
+            update = self._sgd
+        else:
+            count = w.add(w.cast(self.steps.value(), "f64"), 1.0)
+            update = self._adam_with(count)
+        for stated, gradient in zip(parameters, gradients):
+            p = stated.tensor
+            group = self.group_of[id(p)]
+            values = {
+                name: w.reshape(settings[group, i], []) for i, name in enumerate(self.names)
+            }
+            if self.optimizer.param_groups[group]["maximize"]:
+                gradient = w.neg(gradient)
+            update(stated, gradient, self.optimizer.param_groups[group], values)
+
+    def _adam_with(self, count):
+        is_decoupled = self.optimizer.param_groups[0].get("decoupled_weight_decay", False)
+        is_decoupled = is_decoupled or type(self.optimizer) is torch.optim.AdamW
+        index = {id(p): i for i, p in enumerate(self.parameters)}
+        self.stepped = set()
+
+        def update(stated, g, group, values):
+            x, p = stated.value(), stated.tensor
+            in_type = lambda v: w.cast(v, x.dtype)  # noqa: E731
+            at = index[id(p)]
+            self.stepped.add(at)
+            if group["weight_decay"]:
+                decay = values["weight_decay"]
+                if is_decoupled:
+                    x = w.mul(x, in_type(w.sub(1.0, w.mul(values["lr"], decay))))
+                else:
+                    g = w.add(g, w.mul(x, in_type(decay)))
+            own = self.states[id(p)]
+            m, v = own["exp_avg"], own["exp_avg_sq"]
+            m_now = w.add(m.value(), w.mul(
+                w.sub(g, m.value()), in_type(w.sub(1.0, values["beta1"]))))
+            v_now = w.add(
+                w.mul(v.value(), in_type(values["beta2"])),
+                w.mul(w.square(g), in_type(w.sub(1.0, values["beta2"]))))
+            m.assign(m_now)
+            v.assign(v_now)
+            if group["amsgrad"]:
+                most = own["max_exp_avg_sq"]
+                v_now = w.maximum(most.value(), v_now)
+                most.assign(v_now)
+            t = count[at]
+            rate = w.div(values["lr"], w.sub(1.0, w.pow(values["beta1"], t)))
+            scale = w.sqrt(w.sub(1.0, w.pow(values["beta2"], t)))
+            divisor = w.add(w.div(w.sqrt(v_now), in_type(scale)), in_type(values["eps"]))
+            stated.assign(w.sub(x, w.mul(w.div(m_now, divisor), in_type(rate))))
+
+        return update
+
+    def finish(self):
+        """Counts the step of each parameter that was updated."""
+        if self.steps is None:
+            return
+        counts = [1.0 if i in self.stepped else 0.0 for i in range(len(self.parameters))]
+        self.steps.assign(w.add(self.steps.value(), w.cast(_constant(counts), "f32")))
+
+    def _sgd(self, stated, g, group, values):
+        x = stated.value()
+        in_type = lambda v: w.cast(v, x.dtype)  # noqa: E731
+        if group["weight_decay"]:
+            g = w.add(g, w.mul(x, in_type(values["weight_decay"])))
+        if group["momentum"]:
+            buffer = self.states[id(stated.tensor)]["momentum_buffer"]
+            momentum = in_type(values["momentum"])
+            fresh = g if not group["dampening"] else w.mul(
+                g, in_type(w.sub(1.0, values["dampening"])))
+            now = w.add(w.mul(buffer.value(), momentum), fresh)
+            buffer.assign(now)
+            g = w.add(g, w.mul(now, momentum)) if group["nesterov"] else now
+        stated.assign(w.sub(x, w.mul(g, in_type(values["lr"]))))

@@ -1,0 +1,335 @@
+"""weft.plan(): what a torch model takes in memory and time, on any device, without running it.
+
+The model is traced on fake tensors, so nothing of it is allocated or computed: it may be on torch's
+"meta" device, and larger than this machine.
+"""
+
+import dataclasses
+import json
+import time
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import traceback as fx_traceback
+from torch.func import functional_call, functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from .. import _weft as w
+from .._compiled import _bytes
+from .fallback import fallback_of
+from .lower import Failed, Keys, is_random, lower
+from .optimizers import Update
+from .plan import type_in_memory, weak
+from .rules import Unsupported
+from .state import Stated
+from .table import decompositions
+
+aten = torch.ops.aten
+
+_OPTIMIZERS = {
+    "adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD,
+}
+
+
+def _fake(mode, tensor):
+    """Returns a tensor of the same type on the CPU that has no memory."""
+    with mode:
+        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return made.requires_grad_(tensor.requires_grad)
+
+
+class Traced:
+    """A model's step as an FX graph: its placeholders are parameters, buffers, and the batch."""
+
+    def __init__(self, model, args, kwargs, loss, trains=None):
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        given = dict(model.named_parameters())
+        self.parameters = {name: _fake(self.mode, p) for name, p in given.items()}
+        self.buffers = {name: _fake(self.mode, b) for name, b in model.named_buffers()}
+        if trains is None:
+            trains = model.training and any(p.requires_grad for p in given.values())
+        self.trains = trains
+        self.stands_for_loss = False
+        flat, spec = pytree.tree_flatten((args, kwargs))
+        places = [i for i, each in enumerate(flat) if isinstance(each, torch.Tensor)]
+        self.batch = [_fake(self.mode, flat[i]) for i in places]
+        parameters, buffers = list(self.parameters), list(self.buffers)
+
+        def step(*tensors):
+            held = dict(zip(parameters + buffers, tensors))
+            values = list(flat)
+            for place, tensor in zip(places, tensors[len(held):]):
+                values[place] = tensor
+            args, kwargs = pytree.tree_unflatten(values, spec)
+            # Tied parameters have one name in named_parameters(), and all of them get its value.
+            output = functional_call(model, held, args, kwargs, tie_weights=True)
+            if not self.trains:
+                return [o for o in pytree.tree_leaves(output) if isinstance(o, torch.Tensor)]
+            value = self._loss_of(output, loss)
+            trained = [t for t in tensors[: len(parameters)] if t.requires_grad]
+            found = torch.autograd.grad(value, trained, allow_unused=True)
+            return [value, *found]
+
+        tensors = [*self.parameters.values(), *self.buffers.values(), *self.batch]
+        with self.mode, fx_traceback.preserve_node_meta():  # which has the lines of the model
+            gm = make_fx(step, tracing_mode="real", _allow_non_fake_inputs=True,
+                         record_stack_traces=True)(*tensors)
+            plain = [t.detach() for t in tensors]
+            self.gm = make_fx(
+                functionalize(torch.fx.Interpreter(gm).run),
+                decomposition_table=decompositions(), tracing_mode="real",
+                _allow_non_fake_inputs=True)(*plain)
+        self.gm.graph.eliminate_dead_code()
+
+    def _loss_of(self, output, loss):
+        if loss is not None:
+            return loss(output)
+        value = output if isinstance(output, torch.Tensor) else getattr(output, "loss", None)
+        if isinstance(value, torch.Tensor) and value.dim() == 0:
+            return value
+        self.stands_for_loss = True
+        outputs = [o for o in pytree.tree_leaves(output) if isinstance(o, torch.Tensor)]
+        return sum(o.float().mean() for o in outputs if o.is_floating_point())
+
+
+class Program:
+    """A traced step, with an optimizer's update behind it, as a step of weft without memory."""
+
+    def __init__(self, traced, optimizer, tensors=None):
+        """`tensors` are the model's parameters and buffers by name; None: a plan needs none."""
+        self.traced = traced
+        self.states = {}
+        for kind, fakes in (("parameter", traced.parameters), ("buffer", traced.buffers)):
+            for name, fake in fakes.items():
+                if tensors is None:
+                    self.states[name] = Stated(name, fake, kind, in_memory=False)
+                else:
+                    self.states[name] = Stated(name, tensors[name], kind)
+                    self.states[name].before_run()
+        self.update = None
+        if traced.trains and optimizer is not None:
+            trained = [p for p in traced.parameters.values() if p.requires_grad]
+            with traced.mode:
+                self.update = Update(_made(optimizer, trained), in_memory=False)
+        outputs = next(n for n in traced.gm.graph.nodes if n.op == "output").args[0]
+        self.result_count = sum(isinstance(n, torch.fx.Node) for n in outputs)
+        self.constants = {
+            n: getattr(traced.gm, n.target) for n in traced.gm.graph.nodes if n.op == "get_attr"
+        }
+        self.draws = any(is_random(n) for n in traced.gm.graph.nodes)
+        self.types = [type_in_memory(t, None) for t in traced.batch]
+        self.types += [type_in_memory(c, None) for c in self.constants.values()]
+        if self.update is not None:
+            self.types.append(("f64", [len(self.update.optimizer.param_groups),
+                                       len(self.update.names)]))
+        self.types += [("i64", [])] if self.draws else []
+        self.failed = None
+
+    def _lower(self, inputs):
+        try:
+            return self._results(inputs)
+        except Unsupported as failed:
+            self.failed = failed
+            raise
+
+    def _results(self, inputs):
+        rest = iter(inputs)
+        graph = self.traced.gm.graph
+        placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+        states = list(self.states.values())
+        env = {node: state.value() for node, state in zip(placeholders, states)}
+        stated = dict(zip(placeholders, states))
+        for node in placeholders[len(states):]:
+            env[node] = next(rest)
+        for node in self.constants:
+            env[node] = next(rest)
+        settings = next(rest) if self.update is not None else None
+
+        def assign(node, env):
+            if node.target is not aten.copy_.default or node.args[0] not in stated:
+                return None
+            stated[node.args[0]].assign(env[node.args[1]])
+            return env[node.args[1]]
+
+        lower(graph, env, Keys(next(rest) if self.draws else None), assign)
+        outputs = next(n for n in graph.nodes if n.op == "output").args[0]
+        values = [env[n] for n in outputs if isinstance(n, torch.fx.Node)]
+        if self.update is None:
+            return values
+        trained = [s for s in states if s.tensor.requires_grad and s.category == "parameter"]
+        pairs = [(s, env[g]) for s, g in zip(trained, outputs[1:]) if g is not None]
+        self.update.apply([s for s, _ in pairs], [g for _, g in pairs], settings)
+        self.update.finish()
+        return values[:1]
+
+    def sums(self):
+        """Returns the bytes of the state by purpose: name, category, bytes of each variable."""
+
+        def bytes_of(states):
+            return [s.tensor.numel() * s.tensor.element_size() for s in states]
+
+        parameters = [s for n, s in self.states.items() if n in self.traced.parameters]
+        buffers = [s for n, s in self.states.items() if n in self.traced.buffers]
+        sums = [("parameters", "parameter", bytes_of(parameters))]
+        if buffers:
+            sums.append(("buffers", "buffer", bytes_of(buffers)))
+        if self.update is not None:
+            sums.append(("optimizer", "optimizer", bytes_of(self.update.all_states())))
+        return sums
+
+
+def _made(optimizer, parameters):
+    if isinstance(optimizer, torch.optim.Optimizer):
+        group = {k: v for k, v in optimizer.defaults.items() if k != "fused"}
+        return type(optimizer)(parameters, **group)
+    if optimizer not in _OPTIMIZERS:
+        raise w.UsageError(
+            f"[plan] optimizer is one of {', '.join(_OPTIMIZERS)}, None, or one of torch.optim. "
+            f"Got {optimizer!r}")
+    more = {"momentum": 0.9} if optimizer == "sgd" else {}
+    return _OPTIMIZERS[optimizer](parameters, lr=1e-3, **more)
+
+
+@dataclasses.dataclass(frozen=True)
+class DevicePlan:
+    """What a step takes on one device. Bytes, and seconds of one step."""
+
+    name: str
+    device: str
+    fits: bool
+    state: dict
+    arena_bytes: int
+    constant_bytes: int
+    staging_bytes: int
+    runtime_bytes: int
+    data_bytes: int
+    memory_bytes: int
+    device_bytes: int
+    flops: float
+    bytes: float
+    least_seconds: float
+    seconds: float
+    rematerialized: int
+    remedies: list  # of (change, seconds), the quickest first
+    refusal: str
+
+
+class ModelPlan:
+    """The plans of a model's step on devices; prints as a table."""
+
+    def __init__(self, model, plans, note, seconds):
+        self.model, self.note, self.trace_seconds = model, note, seconds
+        self.plans = {plan.name: plan for plan in plans}
+
+    def __getitem__(self, device):
+        return self.plans[device]
+
+    def __iter__(self):
+        return iter(self.plans.values())
+
+    def to_json(self):
+        return json.dumps(
+            {"model": self.model, "note": self.note,
+             "plans": [dataclasses.asdict(plan) for plan in self]}, indent=1)
+
+    def _table(self):
+        """Returns the rows of the table, in units that suit the largest of them."""
+        largest = max((plan.memory_bytes for plan in self), default=0)
+        scale, unit = (2**30, "GiB") if largest >= 2**30 else (2**20, "MiB")
+        work = max((plan.flops for plan in self), default=0)
+        size, flop = (1e12, "TFLOP") if work >= 1e12 else (1e9, "GFLOP")
+        rows = [["device", "fits", unit, f"of {unit}", "state", "arena", "ms/step", flop]]
+        for plan in self:
+            amounts = [plan.memory_bytes, plan.device_bytes, sum(plan.state.values()),
+                       plan.arena_bytes]
+            rows.append([
+                plan.name, "yes" if plan.fits else "no",
+                *(f"{n / scale:.2f}" if n else "?" for n in amounts),
+                f"{1e3 * plan.seconds:.3g}" if plan.seconds else "?", f"{plan.flops / size:.2f}"])
+        return rows
+
+    def __str__(self):
+        rows = self._table()
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        lines = [f"{self.model}: {self.note}"]
+        for row in rows:
+            cells = [row[0].ljust(widths[0])]
+            cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
+            lines.append("  ".join(cells))
+        for plan in self:
+            if plan.fits:
+                continue
+            lines.append(f"{plan.name}: {plan.refusal or 'needs more memory than it has'}")
+            for change, seconds in plan.remedies:
+                lines.append(f"  fits with {change}, {1e3 * seconds:.1f} ms a step")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self):
+        import html
+
+        head, *rows = [
+            "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+            for tag, row in zip(["th"] + ["td"] * len(self.plans), self._table())]
+        body = "".join(f"<tr>{row}</tr>" for row in [head, *rows])
+        return f"<p>{html.escape(self.model)}: {html.escape(self.note)}</p><table>{body}</table>"
+
+
+def plan(model, inputs=(), *, on="cpu", loss=None, optimizer="adamw", precision="f32", memory=0,
+         recompute="automatic"):
+    """Plans a step of a torch model without allocating or running it.
+
+        print(weft.plan(model, (x, y), on=["h100", "rtx4090"]))
+
+    inputs: a tensor, a tuple of arguments, or a dict of keyword arguments; tensors of any device,
+        "meta" too. on: a device of this machine or of the catalogue, or several.
+    loss: a function of the model's output. Without one the output is the loss, or has it; of any
+        other output the mean stands for it, which the plan says. A model in eval() is planned
+        without a backward pass.
+    optimizer: "adamw", "adam", "sgd", None, or an optimizer of torch.
+    """
+    begin = time.perf_counter()
+    args, kwargs = (), {}
+    if isinstance(inputs, dict):
+        kwargs = inputs
+    else:
+        args = inputs if isinstance(inputs, tuple) else (inputs,)
+    traced = Traced(model, args, kwargs, loss)
+    program = Program(traced, optimizer)
+    options = w.StepOptions(precision=precision, memory=_bytes(memory), recompute=recompute)
+    step = w.Step(weak(program._lower), options)
+    note = "forward, backward and update" if traced.trains else "forward pass"
+    if traced.stands_for_loss:
+        note += " (the mean of the outputs stands for a loss)"
+    plans = []
+    for device in [on] if isinstance(on, str) else on:
+        try:
+            found = w._plan(step, program.types, device, options, program.sums())
+        except Unsupported as failed:
+            raise refusal("plan", failed) from None
+        except Exception:
+            if program.failed is not None:
+                raise refusal("plan", program.failed) from None
+            raise
+        plans.append(_device_plan(device, found))
+    return ModelPlan(type(model).__name__, plans, note, time.perf_counter() - begin)
+
+
+def refusal(what, failed):
+    """Returns the error of a model that has an operation that weft lacks, with the user's line."""
+    if not isinstance(failed, Failed):
+        return w.UsageError(f"[{what}] {failed}")
+    return w.UsageError(f"[{what}] torch's {fallback_of(failed.node, failed.reason)}")
+
+
+def _device_plan(name, found):
+    values = {
+        field.name: found.get(field.name, 0)
+        for field in dataclasses.fields(DevicePlan)
+    }
+    values.update(
+        name=name, device=found.get("device") or name, refusal=found.get("refusal", ""),
+        state=dict(found.get("state", [])), remedies=list(found["remedies"]))
+    return DevicePlan(**values)

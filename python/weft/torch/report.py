@@ -1,0 +1,107 @@
+"""What weft did with the graphs of torch.compile: plans, fallbacks, recompilations."""
+
+import collections
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Fallback:
+    """An operation that torch computes between plans, and why."""
+
+    operation: str
+    reason: str
+    line: str  # "net.py:12", of the user's program; "" where it is not known
+    module: str
+
+    def __str__(self):
+        where = f" ({', '.join(p for p in (self.module, self.line) if p)})"
+        return f"{self.operation}: {self.reason}" + (where if where != " ()" else "")
+
+
+@dataclasses.dataclass
+class GraphReport:
+    """One graph that torch handed over: a forward pass, a backward pass, or inference."""
+
+    name: str
+    kind: str  # "forward" | "backward" | "inference" | "step"
+    operations: int
+    in_plans: int
+    plans: int = 0
+    sizes: int = 0  # of a graph with symbolic sizes: how many were planned
+    seconds: float = 0.0  # lowering and planning
+    arena_bytes: int = 0  # of the largest plan; all plans share one arena
+    argument_bytes: int = 0  # in torch's memory, at the most in one plan
+    fallbacks: list = dataclasses.field(default_factory=list)
+
+
+class Report:
+    """Collects what happened since the start, or since reset(); print it."""
+
+    def __init__(self):
+        self.reset()
+
+    def reset(self):
+        from torch._dynamo.utils import counters
+
+        self.graphs = []
+        self._breaks_before = counters["graph_break"].copy()
+
+    @property
+    def plans(self):
+        return sum(graph.plans for graph in self.graphs)
+
+    @property
+    def fallbacks(self):
+        """Fallbacks with their number of nodes."""
+        return collections.Counter(f for graph in self.graphs for f in graph.fallbacks)
+
+    @property
+    def graph_breaks(self):
+        """Reasons for which dynamo cut the program, with their number; dynamo counts them."""
+        from torch._dynamo.utils import counters
+
+        return dict(counters["graph_break"] - self._breaks_before)
+
+    def __str__(self):
+        lines = [f"weft: {len(self.graphs)} graphs, {self.plans} plans"]
+        for graph in self.graphs:
+            lines.append(
+                f"  {graph.kind:9} {graph.name}: {graph.in_plans} of {graph.operations} operations "
+                f"in {graph.plans} plans, {graph.seconds:.2f} s to plan, arena "
+                f"{graph.arena_bytes / 2**20:.1f} MiB, in torch's memory "
+                f"{graph.argument_bytes / 2**20:.1f} MiB"
+            )
+        for fallback, count in self.fallbacks.most_common():
+            lines.append(f"  torch computes {count} of {fallback}")
+        for reason, count in self.graph_breaks.items():
+            lines.append(f"  {count} graph breaks: {reason.splitlines()[0]}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self):
+        import html
+
+        rows = "".join(
+            f"<tr><td>{html.escape(g.name)}</td><td>{g.kind}</td><td>{g.in_plans} of "
+            f"{g.operations}</td><td>{g.plans}</td><td>{g.seconds:.2f}</td>"
+            f"<td>{g.arena_bytes / 2**20:.1f}</td><td>{g.argument_bytes / 2**20:.1f}</td></tr>"
+            for g in self.graphs
+        )
+        items = "".join(
+            f"<li>torch computes {count} of {html.escape(str(fallback))}</li>"
+            for fallback, count in self.fallbacks.most_common()
+        )
+        return (
+            "<table><tr><th>graph</th><th>pass</th><th>operations in plans</th><th>plans</th>"
+            "<th>s to plan</th><th>arena MiB</th><th>torch's MiB</th></tr>"
+            f"{rows}</table><ul>{items}</ul>"
+        )
+
+
+_report = Report()
+
+
+def report():
+    """Returns the report of this process."""
+    return _report

@@ -1,0 +1,67 @@
+"""torch's tensors as variables of weft: parameters, buffers, the optimizer's state, in place."""
+
+import torch
+
+from .. import _weft as w
+from .lower import from_memory, order_of, to_memory
+from .rules import dtype_of
+
+ALIGNMENT = 64  # bytes, to which kernels store
+
+
+class Stated:
+    """A tensor of torch that plans read and assign where it is.
+
+    One whose memory is not dense, or not aligned, is staged: copied to aligned memory before each
+    run, and back after it.
+    """
+
+    def __init__(self, name, tensor, category, in_memory=True):
+        """A state that is not in memory is only planned; its tensor is a fake one."""
+        self.name, self.tensor, self.category = name, tensor, category
+        order = order_of(tensor)
+        self.is_staged = in_memory and (order is None or tensor.data_ptr() % ALIGNMENT != 0)
+        self.memory = tensor.detach()
+        if self.is_staged:
+            self.memory = torch.empty(tensor.shape, dtype=tensor.dtype)
+            order = None
+        self.order = order or list(range(tensor.dim()))
+        self.pointer = tensor.data_ptr() if in_memory else None
+        self.variable = w.Variable(
+            name, dtype_of(tensor.dtype), [int(tensor.size(a)) for a in self.order], category)
+        if in_memory and tensor.numel() > 0:
+            self.variable._adopt(self.memory.data_ptr(), self.memory)
+        self.is_assigned = False
+
+    def value(self):
+        return from_memory(self.variable.value(), self.order)
+
+    def assign(self, value):
+        self.is_assigned = True
+        self.variable.assign(to_memory(value, self.order))
+
+    def before_run(self):
+        if self.is_staged:
+            self.memory.copy_(self.tensor.detach())
+            self.variable._note_write()
+
+    def after_run(self):
+        if self.is_staged and self.is_assigned:
+            self.tensor.detach().copy_(self.memory)
+
+
+def check_apart(states):
+    """Refuses tensors that share memory, since a plan takes each for a variable of its own."""
+    spans = sorted(
+        (s.pointer, s.pointer + _extent(s.tensor), s.name)
+        for s in states if s.tensor.numel() > 0
+    )
+    for (_, end, name), (begin, _, other) in zip(spans, spans[1:]):
+        if begin < end:
+            raise w.UsageError(f"[step] {name} and {other} share memory in part")
+
+
+def _extent(tensor):
+    """Returns the bytes from a tensor's first element to behind its last one."""
+    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride()))
+    return (last + 1) * tensor.element_size()

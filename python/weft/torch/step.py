@@ -1,0 +1,432 @@
+"""weft.torch.step(): forward pass, backward pass and update of a torch model as one plan.
+
+AOTAutograd's joint graph has torch's own derivatives, so that detach(), no_grad() and custom
+functions mean what they mean in eager mode. Parameters, buffers and the optimizer's state stay in
+torch's memory, where the plan assigns them.
+"""
+
+import inspect
+import types
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import default_partition
+from torch.utils import _pytree as pytree
+
+from .. import _weft as w
+from .._compiled import _bytes
+from .lower import Keys, from_memory, is_random, lower, order_of, to_memory
+from .optimizers import Update
+from .plan import Caller, _attribute, draw_step, type_in_memory, weak
+from .report import GraphReport, report
+from .rules import Unsupported, dtype_of
+from .state import Stated, check_apart
+from .table import decompositions
+
+aten = torch.ops.aten
+
+
+class Step:
+    """A training step of a torch model; call it with a batch, it returns the loss."""
+
+    def __init__(self, model, loss, optimizer, *, clip_norm=None, accumulate=1, memory=0,
+                 precision="f32", recompute="automatic", device="auto"):
+        _check_model(model)
+        if accumulate < 1:
+            raise w.UsageError(f"[step] accumulate is at least 1. Got {accumulate}")
+        self.accumulate, self.micro_step = accumulate, 0
+        self.model, self.loss, self.optimizer = model, loss, optimizer
+        self.clip_norm = clip_norm
+        self.options = w.StepOptions(
+            memory=_bytes(memory), precision=precision, recompute=recompute, device=device,
+            lend_arguments=True)
+        self.targets = _count_targets(loss)
+        self._forget()
+
+    def _forget(self):
+        """Drops all plans, to plan anew with what the model and the optimizer are now."""
+        self.update = Update(self.optimizer)
+        self.form = self.update.key()
+        self.states = {}  # by data_ptr: parameters and buffers as Stated
+        self.sums = {}  # of gradients, by parameter, over the micro-steps of an update
+        self.plans = []
+        self.known = []  # dynamo's guards, and the plan that they guard
+        self._ran = None  # the plan of the latest call
+        self.names = {
+            t.data_ptr(): name
+            for name, t in [*self.model.named_parameters(), *self.model.named_buffers()]
+            if t.numel() > 0
+        }
+        backend = aot_autograd(
+            fw_compiler=self._compile,
+            bw_compiler=lambda gm, examples: gm,
+            inference_compiler=self._refuse_inference,
+            partition_fn=self._partition,
+            decompositions=decompositions(),
+            keep_inference_input_mutations=True,
+        )
+        loss_of = _with_own_code(self._loss_of)
+        self._code = loss_of.__code__
+        self._function = torch.compile(loss_of, backend=backend, fullgraph=True, dynamic=False)
+
+    def _loss_of(self, args, kwargs):
+        if self.loss is None:
+            output = self.model(*args, **kwargs)
+            return output if isinstance(output, torch.Tensor) else output.loss
+        inputs = args[: len(args) - self.targets]
+        return self.loss(self.model(*inputs, **kwargs), *args[len(args) - self.targets:])
+
+    def _partition(self, joint, inputs, *, num_fwd_outputs, **options):
+        graph = torch.fx.Graph()
+        graph.output(graph.graph_copy(joint.graph, {}))
+        self._joint = torch.fx.GraphModule(joint, graph), num_fwd_outputs
+        return default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
+
+    def _compile(self, gm, examples):
+        outputs = next(n for n in gm.graph.nodes if n.op == "output").args[0]
+        plan = StepPlan(self, *self._joint, examples, outputs)
+        self.plans.append(plan)
+        return plan
+
+    def _refuse_inference(self, gm, examples):
+        raise w.UsageError("[step] nothing of the loss needs a gradient")
+
+    def __call__(self, *args, **kwargs):
+        if self.update.has_moved() or self.update.key() != self.form or any(
+            plan.places.have_moved() for plan in self.plans if plan.places is not None
+        ):
+            self._forget()
+        with torch.enable_grad():
+            loss = self._quick(args, kwargs)
+            if loss is None:
+                loss = self._by_dynamo(args, kwargs)
+        self.micro_step = (self.micro_step + 1) % self.accumulate
+        if self.micro_step == 0:
+            self.update.after_run()
+        return loss
+
+    def updates(self):
+        """Returns whether this call ends with an update, or only adds up gradients."""
+        return self.micro_step == self.accumulate - 1
+
+    def sum_of(self, stated):
+        if id(stated) not in self.sums:
+            self.sums[id(stated)] = w.Variable(
+                f"gradient.{stated.name}", stated.variable.dtype, stated.variable.shape,
+                "optimizer")
+        return self.sums[id(stated)]
+
+    def _quick(self, args, kwargs):
+        """Runs a known plan, where dynamo's guards say that it is still the plan of this call."""
+        scope = {"self": self, "args": args, "kwargs": kwargs}
+        for guards, plan in self.known:
+            if guards.check(scope):
+                return plan.run_leaves(pytree.tree_leaves((args, kwargs)))
+        return None
+
+    def _by_dynamo(self, args, kwargs):
+        self._ran = None
+        loss = self._function(args, kwargs).detach()
+        plan = self._ran
+        if plan is not None and plan.learn(pytree.tree_leaves((args, kwargs)), loss):
+            entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(self._code)
+            known = [guards for guards, _ in self.known]
+            for entry in entries:
+                if entry.guard_manager not in known and entry.guard_manager.check(
+                    {"self": self, "args": args, "kwargs": kwargs}
+                ):
+                    self.known.append((entry.guard_manager, plan))
+                    break
+        return loss
+
+    def stated(self, tensor):
+        """Returns a parameter or buffer of the model as state, None for other tensors."""
+        pointer = tensor.data_ptr()
+        if pointer not in self.names:
+            return None
+        if pointer not in self.states:
+            kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
+            self.states[pointer] = Stated(self.names[pointer], tensor, kind)
+        return self.states[pointer]
+
+    def plan(self):
+        """Returns memory and time of the latest plan (weft.PlanSummary)."""
+        if not self.plans or not self.plans[-1].runs:
+            raise w.UsageError("[step] nothing is planned before the first call")
+        plan = self.plans[-1]
+        step, _, _ = plan.runs[max(plan.runs)]
+        return step.plan(plan.types)
+
+
+class StepPlan:
+    """The joint graph for the types of one batch, with the update behind it."""
+
+    def __init__(self, owner, gm, forward_outputs, examples, returned):
+        self.owner, self.gm, self.examples = owner, gm, examples
+        self.forward_outputs = forward_outputs
+        # AOTAutograd asks for what the backward pass would read, too, which never runs.
+        self.unread = [
+            torch.empty(0) if isinstance(each, torch.fx.Node) else each
+            for each in returned[forward_outputs:]
+        ]
+        self.constants = {
+            n: _attribute(gm, n.target) for n in gm.graph.nodes if n.op == "get_attr"
+        }
+        self.draws = any(is_random(n) for n in gm.graph.nodes)
+        if sum(n.name.startswith("tangents") for n in gm.graph.nodes) != 1:
+            raise w.UsageError("[step] more results than the loss need a gradient")
+        self.inputs = self.failed = self.places = None
+        self.runs = {}  # whether it updates: the step, its call, the tensors that it changes
+        self._boxed_call = True
+
+    def _bind(self, args):
+        """Plans the step, once the first arguments show which of them are state."""
+        self.inputs = []  # by argument: a Stated, an order of axes, or a number
+        types = []
+        for arg, example in zip(args, self.examples):
+            if not isinstance(arg, torch.Tensor):
+                self.inputs.append(arg)
+                continue
+            stated = self.owner.stated(arg)
+            if stated is not None:
+                self.inputs.append(stated)
+                continue
+            order = order_of(arg) or list(range(arg.dim()))
+            self.inputs.append(order)
+            types.append(type_in_memory(arg, order))
+        settings = self.owner.update.settings()
+        types.append(("f64", list(settings.shape)))
+        types += [type_in_memory(c, None) for c in self.constants.values()]
+        types += [("i64", [])] if self.draws else []
+        self.types = types
+        self.fixed = [c.contiguous() for c in self.constants.values()]
+        self.further = [c.data_ptr() for c in self.fixed]
+        self.states = [i for i in self.inputs if isinstance(i, Stated)]
+        self.states += self.owner.update.all_states()
+        check_apart({id(s): s for s in self.states}.values())
+        self.staged = [s for s in self.states if s.is_staged]
+        self.places = w._Places(
+            torch.Tensor.__dlpack_c_exchange_api__, [s.tensor for s in self.states])
+
+    def _planned(self, args, updates):
+        """Plans the step with an update, or one that adds its gradients up."""
+        for state in self.states:
+            state.is_assigned = False
+        self._updates = updates
+        step = w.Step(weak(self._lower), self.owner.options)
+        graph = GraphReport(type(self.owner.model).__name__, "step", 0, 0)
+        graph.operations = graph.in_plans = len(self.gm.graph.nodes)
+        try:
+            step.bind(self.types)
+        except Unsupported as failed:
+            raise _refusal(failed) from None
+        except Exception:
+            if self.failed is not None:
+                raise _refusal(self.failed) from None
+            raise
+        summary = step.plan(self.types)
+        graph.plans, graph.arena_bytes = 1, summary.arena_bytes
+        graph.argument_bytes = summary.argument_bytes
+        report().graphs.append(graph)
+        places = [(i, each) for i, each in enumerate(self.inputs) if isinstance(each, list)]
+        results = [(list(shape), _TORCH[dtype]) for dtype, shape in step.result_types()]
+        changed = [s.tensor for s in self.states if s.is_assigned]
+        return step, Caller(step, args, places, results), changed
+
+    def _lower(self, inputs):
+        try:
+            return self._results(inputs)
+        except Unsupported as failed:
+            self.failed = failed
+            raise
+
+    def _results(self, inputs):
+        rest = iter(inputs)
+        env, states = {}, {}
+        primals = []
+        given = iter(self.inputs)
+        for node in self.gm.graph.nodes:
+            if node.op != "placeholder":
+                continue
+            if node.name.startswith("tangents"):
+                env[node] = _tangent(node.meta["val"])
+                continue
+            each = next(given)
+            primals.append((node, each))
+            if isinstance(each, Stated):
+                states[node] = each
+                env[node] = each.value()
+            elif isinstance(each, list):
+                env[node] = from_memory(next(rest), each)
+            else:
+                env[node] = each
+        settings = next(rest)
+        for node in self.constants:
+            env[node] = next(rest)
+        keys = Keys(next(rest) if self.draws else None)
+
+        def assign(node, env):
+            if node.target is not aten.copy_.default or node.args[0] not in states:
+                return None
+            value = env[node.args[1]]
+            states[node.args[0]].assign(value)
+            return value
+
+        lower(self.gm.graph, env, keys, assign)
+        outputs = next(n for n in self.gm.graph.nodes if n.op == "output").args[0]
+        self._update(primals, outputs[self.forward_outputs:], env, settings)
+        forward = outputs[: self.forward_outputs]
+        return [env[n] for n in forward if isinstance(n, torch.fx.Node)]
+
+    def _update(self, primals, gradients, env, settings):
+        update = self.owner.update
+        wanted = {}  # of a tied parameter the gradients add up
+        for (_, each), gradient in zip(primals, gradients):
+            if gradient is None or not isinstance(each, Stated):
+                continue
+            if id(each.tensor) not in update.group_of:
+                continue
+            known = wanted.get(id(each))
+            value = env[gradient]
+            wanted[id(each)] = (each, value if known is None else w.add(known[1], value))
+        parameters = [each for each, _ in wanted.values()]
+        values = [value for _, value in wanted.values()]
+        count = self.owner.accumulate
+        if count > 1:
+            sums = [self.owner.sum_of(each) for each in parameters]
+            added = [
+                w.add(total.value(), to_memory(value, each.order))
+                for total, value, each in zip(sums, values, parameters)]
+            for total, value in zip(sums, added):
+                total.assign(w.zeros_like(value) if self._updates else value)
+            if not self._updates:
+                return
+            values = [
+                from_memory(w.mul(value, 1.0 / count), each.order)
+                for value, each in zip(added, parameters)]
+        if self.owner.clip_norm is not None and values:
+            values, _ = w.clip_grad_norm(values, float(self.owner.clip_norm))
+        update.apply(parameters, values, settings)
+        update.finish()
+
+    def __call__(self, args):
+        if self.inputs is None:
+            self._bind(args)
+        self.owner._ran = self
+        results = self._run(args)
+        self._latest = list(args), results
+        args.clear()
+        return results + self.unread
+
+    def _run(self, args):
+        settings = self.owner.update.settings()
+        further = [settings.data_ptr(), *self.further]
+        if self.draws:
+            drawn = draw_step()
+            further.append(drawn.data_ptr())
+        updates = self.owner.updates()
+        if updates not in self.runs:
+            self.runs[updates] = self._planned(args, updates)
+        _, call, changed = self.runs[updates]
+        for state in self.staged:
+            state.before_run()
+        results = call(args, further)
+        for state in self.staged:
+            state.after_run()
+        torch.autograd.graph.increment_version(changed)
+        return results
+
+    def learn(self, leaves, loss):
+        """Notes which of a call's leaves the arguments are, and which result is the loss.
+
+        Returns whether all of them are known, so that run_leaves() can run.
+        """
+        args, results = self._latest
+        self._latest = None
+        places = {id(leaf): i for i, leaf in enumerate(leaves)}
+        wanted = [i for i, each in enumerate(self.inputs) if isinstance(each, list)]
+        self.leaves = [(i, places.get(id(args[i]))) for i in wanted]
+        at = [i for i, r in enumerate(results) if r.data_ptr() == loss.data_ptr()]
+        if len(at) != 1 or any(leaf is None for _, leaf in self.leaves):
+            return False
+        self.loss = at[0]
+        self.template = [None] * len(self.inputs)
+        return True
+
+    def run_leaves(self, leaves):
+        """Runs with the leaves of a call, and returns the loss."""
+        args = list(self.template)
+        for i, leaf in self.leaves:
+            args[i] = leaves[leaf]
+        return self._run(args)[self.loss]
+
+
+def _with_own_code(method):
+    """Returns a method with a code object of its own, as dynamo counts compilations by code, and
+    all steps of a program would share one limit."""
+    function = method.__func__
+    own = types.FunctionType(
+        function.__code__.replace(), function.__globals__, function.__name__)
+    return types.MethodType(own, method.__self__)
+
+
+_TORCH = {}  # weft's names to torch's dtypes
+for _dtype in (
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32,
+    torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.bool,
+):
+    _TORCH[dtype_of(_dtype)] = _dtype
+
+
+def _tangent(example):
+    """Returns the gradient of the loss by a result: 1 for the loss, 0 for what is not summed."""
+    value = 1.0 if example.dim() == 0 else 0.0
+    return w.full([int(d) for d in example.shape], value, dtype_of(example.dtype))
+
+
+def _refusal(failed):
+    return w.UsageError(
+        f'[step] {failed}. Hint: torch.compile(model, backend="weft") runs it between plans')
+
+
+def _count_targets(loss):
+    """Returns how many of a batch's tensors the loss takes behind the model's output."""
+    if loss is None:
+        return 0
+    function = loss.forward if isinstance(loss, torch.nn.Module) else loss
+    required = [
+        p for p in inspect.signature(function).parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    return max(len(required) - 1, 0)
+
+
+def _check_model(model):
+    if hasattr(model, "_orig_mod"):
+        raise w.UsageError("[step] the model is compiled already: pass the module itself")
+    if type(model).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel"):
+        raise w.UsageError(
+            f"[step] a step runs on one device, and the model is wrapped in {type(model).__name__}")
+    for name, parameter in model.named_parameters():
+        if parameter.device.type != "cpu":
+            raise w.UsageError(f"[step] {name} is on {parameter.device}, and a step on the CPU")
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise w.UsageError(f"[step] {name} has gradient hooks, which a plan cannot call")
+
+
+def step(model, loss, optimizer, **options):
+    """Makes a training step of a torch model that is one plan.
+
+        step = weft.torch.step(model, torch.nn.functional.cross_entropy, optimizer)
+        for x, y in loader:
+            loss = step(x, y)
+
+    The loss takes the model's output and the last tensors of the batch; None: the model's output
+    is the loss, or has it as its attribute. Options: clip_norm, accumulate (every so many calls
+    update, by the mean of their gradients), memory ("1.5GiB"), precision ("bf16"), recompute,
+    device.
+    """
+    return Step(model, loss, optimizer, **options)
+
+
+__all__ = ["Step", "step"]

@@ -1,0 +1,277 @@
+"""The wheel of `make wheel`: in a fresh environment, in a bare root, and beside other libraries."""
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+TREE = Path(__file__).resolve().parents[2]
+# Dependencies of the wheel, which bare roots take from this environment.
+DEPENDENCIES = ("numpy", "numpy.libs", "ml_dtypes")
+# Debian's packages with the files that Python, NumPy and the wheel need.
+DEBIAN = (
+    "libc6",
+    "libgcc-s1",
+    "libstdc++6",
+    "zlib1g",
+    "libexpat1",
+    "libffi8",
+    "python3.11-minimal",
+    "libpython3.11-minimal",
+    "libpython3.11-stdlib",
+)
+
+# What each library computes of A; EXPECTED is A @ A, whose elements are whole numbers.
+COMPUTE = {
+    "weft": """
+        x = weft.asarray(A)
+        assert (weft.matmul(x, x).numpy() == EXPECTED).all()
+    """,
+    "numpy": "assert (A @ A == EXPECTED).all()",
+    "torch": """
+        x = torch.from_numpy(A)
+        assert (torch.matmul(x, x).numpy() == EXPECTED).all()
+    """,
+    "sklearn": """
+        from sklearn.cluster import KMeans
+        from sklearn.metrics.pairwise import linear_kernel
+        KMeans(2, n_init=1, random_state=0).fit(A)  # by OpenMP
+        assert (linear_kernel(A, A.T) == EXPECTED).all()
+    """,
+    "onnxruntime": """
+        def field(number, value):  # of protobuf, length-delimited or a small integer
+            if isinstance(value, int):
+                return bytes([number << 3, value])
+            value = value.encode() if isinstance(value, str) else value
+            return bytes([number << 3 | 2]) + bytes([len(value)]) + value
+        def named(name):  # a ValueInfoProto of float[512, 512], without its extents
+            return field(1, name) + field(2, field(1, field(1, 1)))
+        node = field(1, "a") + field(1, "a") + field(2, "y") + field(4, "MatMul")
+        graph = field(1, node) + field(2, "g") + field(11, named("a")) + field(12, named("y"))
+        model = field(1, 8) + field(7, graph) + field(8, field(2, 13))
+        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        assert (session.run(None, {"a": A})[0] == EXPECTED).all()
+    """,
+}
+
+
+def wheel():
+    found = sorted((TREE / "build/wheel").glob("weft-*.whl"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        pytest.skip("there is no build/wheel/weft-*.whl: make wheel")
+    return found[-1]
+
+
+def site_packages():
+    import numpy
+
+    return Path(numpy.__file__).parents[1]
+
+
+def run(command, **options):
+    """Runs a command that must succeed, and returns what it prints."""
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300, **options
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A fresh environment with the wheel, where all else is that of this environment."""
+    folder = tmp_path_factory.mktemp("venv")
+    run([sys.executable, "-m", "venv", "--without-pip", folder])
+    python = folder / "bin/python"
+    run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "--python",
+            python,
+            "install",
+            "-q",
+            "--no-deps",
+            "--no-index",
+            wheel(),
+        ]
+    )
+    own = next((folder / "lib").glob("python*/site-packages"))
+    (own / "others.pth").write_text(f"{site_packages()}\n")
+    return python
+
+
+@pytest.fixture
+def environment(tmp_path):
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return {
+        **kept,
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "WEFT_THREADS": "4",
+        "OMP_NUM_THREADS": "4",
+    }
+
+
+def run_program(program, environment, folder):
+    """Runs python -m weft outside of the tree, where it finds the recipes of the wheel."""
+    version = run([*program, "--version"], env=environment, cwd=folder)
+    assert version.startswith("weft ")
+    plan = run([*program, "plan", "addition"], env=environment, cwd=folder)
+    assert "arena" in plan
+    return version
+
+
+def test_program_in_fresh_environment(installed, environment, tmp_path):
+    version = run_program([installed, "-m", "weft"], environment, tmp_path)
+    package = run(
+        [installed, "-c", "import weft; print(weft.__version__, weft.__file__)"],
+        env=environment,
+        cwd=tmp_path,
+    ).split()
+    assert version.split()[1].startswith(package[0])
+    assert "site-packages" in package[1] and str(TREE / "python") not in package[1]
+    assert len(list(Path(package[1]).parent.glob("_weft*.pyi"))) == 1
+
+
+def test_metadata(installed, environment):
+    """The dependencies are met, and torch finds the backend."""
+    script = """
+        from importlib import metadata
+        [entry] = metadata.entry_points(group="torch_dynamo_backends", name="weft")
+        assert entry.value == "weft.torch:backend", entry
+        required = metadata.requires("weft")
+        assert [each for each in required if "extra" not in each] == ["numpy>=1.26", "ml_dtypes>=0.5"]
+        assert metadata.metadata("weft")["License-Expression"] == "Apache-2.0"
+        licenses = {file.name for file in metadata.files("weft") if "licenses" in str(file)}
+        assert {"LICENSE", "nanobind.txt", "llvm-19-dev.txt", "libdnnl2.txt"} <= licenses, licenses
+    """
+    run([installed, "-c", textwrap.dedent(script)], env=environment)
+    run([sys.executable, "-m", "pip", "--python", installed, "check"])
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_examples_of_the_readme(installed, environment, tmp_path, number):
+    example = (
+        (TREE / "python/README.md").read_text().split("```python\n")[number + 1].split("```")[0]
+    )
+    if "import torch" in example:
+        pytest.importorskip("torch.nn")
+    run([installed, "-c", example], env=environment, cwd=tmp_path)
+
+
+def test_bare_root(environment, tmp_path):
+    """The wheel runs where only glibc, libstdc++, zlib and Python are."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can chroot")
+    if "-cp311-" not in wheel().name or not Path("/usr/bin/python3.11").exists():
+        pytest.skip("the bare root has Debian 12's Python 3.11, which takes a wheel for cp311")
+    root = tmp_path / "root"
+    copy_debian(root)
+    packages = root / "packages"
+    shutil.unpack_archive(wheel(), packages, "zip")
+    for name in DEPENDENCIES:
+        shutil.copytree(site_packages() / name, packages / name)
+    program = ["chroot", root, "/usr/bin/python3.11", "-m", "weft"]
+    environment = {"PATH": "/usr/bin:/usr/sbin", "PYTHONPATH": "/packages", "HOME": "/tmp"}
+    run_program(program, environment, tmp_path)
+    script = "import weft; print(weft.matmul(weft.ones((2, 3)), weft.ones((3, 2))).tolist())"
+    assert run([*program[:3], "-c", script], env=environment) == "[[3.0, 3.0], [3.0, 3.0]]\n"
+
+
+def copy_debian(root):
+    """Copies the files of packages that are installed here to a root."""
+    (root / "tmp").mkdir(parents=True)
+    for name in ("lib", "lib64"):  # links to /usr in Debian
+        (root / "usr" / name).mkdir(parents=True)
+        (root / name).symlink_to(f"usr/{name}")
+    listed = run(["dpkg", "-L", *DEBIAN]).splitlines()
+    for file in {Path(line) for line in listed if line.startswith("/")}:
+        target = root / file.relative_to("/")
+        if not file.is_file() or file.parts[1:3] == ("usr", "share"):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, target)
+
+
+def order_of(other, first):
+    """Returns a program that imports two libraries in an order, and computes with both twice."""
+    names = ("weft", other) if first == "weft" else (other, "weft")
+    lines = [f"import {name}" for name in names] + [
+        "import numpy, os",
+        "A = (numpy.arange(512 * 512).reshape(512, 512) % 7).astype('f4')",
+        "EXPECTED = (A.astype('i8') @ A.astype('i8')).astype('f4')",
+        "threads = lambda: len(os.listdir('/proc/self/task'))",
+    ]
+    other_computes = textwrap.dedent(COMPUTE[other])
+    return "\n".join(
+        [
+            *lines,
+            other_computes,
+            "before = threads()",
+            textwrap.dedent(COMPUTE["weft"]),
+            # weft's threads are those of its own team: OpenMP in oneDNN would start as many again.
+            "assert threads() - before < weft.thread_count(), (before, threads())",
+            other_computes,
+            textwrap.dedent(COMPUTE["weft"]),
+            "print('both')",
+        ]
+    )
+
+
+@pytest.mark.parametrize("first", ["weft", "other"])
+@pytest.mark.parametrize("other", ["numpy", "torch", "sklearn", "onnxruntime"])
+def test_beside(installed, environment, tmp_path, other, first):
+    if not (site_packages() / other).exists():
+        pytest.skip(f"{other} is not in this environment")
+    assert run([installed, "-c", order_of(other, first)], env=environment, cwd=tmp_path) == "both\n"
+
+
+@pytest.mark.parametrize("first", ["weft", "torch"])
+def test_torch_compiles_with_weft(installed, environment, tmp_path, first):
+    """torch.compile finds the backend by its name, whichever was imported first."""
+    pytest.importorskip("torch.nn")  # tests/python/torch is no torch
+    second = "torch" if first == "weft" else "weft"
+    script = f"""
+        import {first}, {second}, torch
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+        x = torch.rand(16, 64)
+        expected = net(x)
+        expected.sum().backward()
+        gradient = net[0].weight.grad.clone()
+        net.zero_grad()
+        found = torch.compile(net, backend="weft")(x)
+        found.sum().backward()
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(net[0].weight.grad, gradient)
+        print("equal")
+    """
+    assert (
+        run([installed, "-c", textwrap.dedent(script)], env=environment, cwd=tmp_path) == "equal\n"
+    )
+
+
+def test_the_stub_has_each_public_name(installed, environment):
+    """Signatures that python/src/stubs.txt replaces have the arguments of the extension."""
+    script = """
+        import ast, pathlib, re, weft
+        from weft import _weft
+        tree = ast.parse(next(pathlib.Path(weft.__file__).parent.glob("_weft*.pyi")).read_text())
+        names = {node.name: node for node in tree.body if hasattr(node, "name")}
+        public = {name for name in vars(_weft) if not name.startswith("_")}
+        assert public <= set(names), public - set(names)
+        for name in "Adam", "AdamW", "SGD":
+            [init] = [each for each in names[name].body if each.name == "__init__"]
+            signature = getattr(_weft, name).__init__.__doc__.splitlines()[0]
+            said = re.findall(r"(?:\\(|, )(\\w+)(?=[:,])", signature)
+            assert [each.arg for each in init.args.args] == said, (name, said)
+    """
+    run([installed, "-c", textwrap.dedent(script)], env=environment)

@@ -1,0 +1,128 @@
+"""weft.plan, weft.export and torch.export programs."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import weft
+import weft.torch
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10))
+
+
+BATCH = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def cross_entropy(output):
+    return F.cross_entropy(output, torch.zeros(output.shape[0], dtype=torch.int64))
+
+
+def test_a_plan_has_the_bytes_of_the_step_that_runs():
+    model = net()
+    planned = weft.plan(model, BATCH, loss=cross_entropy)["cpu"]
+    step = weft.torch.step(model, cross_entropy, torch.optim.AdamW(model.parameters()))
+    step(BATCH)
+    parameters = sum(p.numel() * 4 for p in model.parameters())
+    assert planned.state["parameters"] == parameters
+    assert planned.state["optimizer"] == 2 * parameters + 4 * len(list(model.parameters()))
+    run = step.plan()
+    assert run.state_bytes == pytest.approx(
+        planned.state["parameters"] + planned.state["optimizer"] + planned.state["buffers"], rel=0.01)
+    # The batch is in the arena of a plan alone, and in torch's memory when the step runs.
+    assert planned.arena_bytes == pytest.approx(
+        run.arena_bytes + run.argument_bytes, rel=0.1, abs=4096)
+    assert planned.flops == pytest.approx(run.flops, rel=0.01)
+    assert planned.fits
+
+
+def test_nothing_is_allocated_for_a_large_model():
+    with torch.device("meta"):
+        model = nn.Sequential(*[nn.Linear(16384, 16384) for _ in range(40)])
+    x = torch.empty(8, 16384, device="meta")
+    plans = weft.plan(model, x, on=["h100", "rtx4090"], loss=lambda o: o.mean())
+    assert plans["h100"].state["parameters"] == 40 * (16384 * 16384 + 16384) * 4
+    assert not plans["rtx4090"].fits
+    assert "rtx4090" in str(plans) and "no" in str(plans)
+    assert json.loads(plans.to_json())["plans"][0]["name"] == "h100"
+    assert "<table>" in plans._repr_html_()
+
+
+def test_remedies_say_what_would_make_it_fit():
+    with torch.device("meta"):
+        model = nn.Sequential(*[m for _ in range(24) for m in (nn.Linear(1024, 1024), nn.GELU())])
+    x = torch.empty(262144, 1024, device="meta")
+    plan = weft.plan(model, x, on="rtx4090", loss=lambda o: o.mean(), optimizer="sgd")["rtx4090"]
+    assert not plan.fits
+    assert any("recomputation" in change for change, _ in plan.remedies)
+
+
+def test_an_output_without_a_loss_is_said():
+    plans = weft.plan(net(), BATCH)
+    assert "the mean of the outputs stands for a loss" in str(plans)
+    assert "forward pass" in str(weft.plan(net().eval(), BATCH))
+    assert weft.plan(net().eval(), BATCH)["cpu"].flops < plans["cpu"].flops
+
+
+def test_wrong_questions():
+    with pytest.raises(RuntimeError, match="same reduction dim"):
+        weft.plan(nn.Linear(3, 3), torch.ones(2, 4))
+    with pytest.raises(weft.UsageError, match="h1000"):
+        weft.plan(net(), BATCH, on="h1000")
+    with pytest.raises(weft.UsageError, match="optimizer is one of"):
+        weft.plan(net(), BATCH, optimizer="adamwx")
+
+    class Svd(nn.Module):
+        def forward(self, x):
+            return torch.linalg.svdvals(x)
+
+    with pytest.raises(weft.UsageError, match="svd.*no rule.*test_plan.py"):
+        weft.plan(Svd().eval(), torch.randn(3, 3))
+
+
+def run_program(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "weft", *arguments], capture_output=True, text=True, check=False)
+
+
+def test_exported_files_compute_what_torch_computes(tmp_path):
+    model = net().eval()
+    np.save(tmp_path / "x.npy", BATCH.numpy())
+    for name in ("net.onnx", "net.weft"):
+        weft.export(model, BATCH, tmp_path / name)
+        run = run_program("run", str(tmp_path / name), "--input", str(tmp_path / "x.npy"),
+                          "--output", str(tmp_path / "y.npy"))
+        assert run.returncode == 0, run.stderr
+        with torch.no_grad():
+            expected = model(BATCH).numpy()
+        np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(weft.UsageError, match="ends in .onnx or .weft"):
+        weft.export(model, BATCH, tmp_path / "net.pb")
+
+
+def test_programs_of_torch_export(tmp_path):
+    model = net().eval()
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(model, (BATCH,)), path)
+    program = weft.torch.load(path)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        got = torch.compile(program, backend=weft.torch.backend)(BATCH)
+        torch.testing.assert_close(got, model(BATCH), rtol=1e-5, atol=1e-6)
+    assert weft.plan(program, BATCH)["cpu"].flops > 0
+    weft.export(program, BATCH, tmp_path / "net.onnx")
+    refused = run_program("run", str(path))
+    assert refused.returncode == 2
+    assert "weft.torch.load" in refused.stderr
+    (tmp_path / "bad.pt2").write_bytes(b"no zip")
+    with pytest.raises(weft.DataError, match="bad.pt2"):
+        weft.torch.load(tmp_path / "bad.pt2")

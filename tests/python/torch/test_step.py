@@ -1,0 +1,336 @@
+"""weft.torch.step() beside a loop of eager torch, and the traps of memory and lifetime."""
+
+import copy
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import weft
+import weft.torch
+
+
+# The convolution has no bias, whose gradient is noise in front of a batch norm: Adam would make
+# steps of its full rate out of that noise.
+def net():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(),
+        nn.Linear(8 * 36, 10))
+
+
+def batches(count, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        (torch.randn(8, 3, 6, 6, generator=generator),
+         torch.randint(0, 10, (8,), generator=generator))
+        for _ in range(count)
+    ]
+
+
+def eager_step(model, optimizer, clip_norm=None):
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        if clip_norm is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def check_twins(make_optimizer, count=8, tolerance=1e-5, schedule=None, **options):
+    """Trains two copies of a net, one by eager torch, and compares losses and all state."""
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model = net()
+    twin = copy.deepcopy(model)
+    optimizers = make_optimizer(model), make_optimizer(twin)
+    step = weft.torch.step(model, F.cross_entropy, optimizers[0], **options)
+    expected = eager_step(twin, optimizers[1], options.get("clip_norm"))
+    schedules = [schedule(o) for o in optimizers] if schedule else []
+    for x, y in batches(count):
+        assert step(x, y).item() == pytest.approx(expected(x, y).item(), rel=1e-5)
+        for each in schedules:
+            each.step()
+    for (name, p), q in zip(model.state_dict().items(), twin.state_dict().values()):
+        torch.testing.assert_close(p, q, rtol=1e-4, atol=tolerance, msg=name)
+    return model, twin, optimizers, step, expected
+
+
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"amsgrad": True},
+                                     {"maximize": True}, {"betas": (0.8, 0.95), "eps": 1e-6}])
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.Adam])
+def test_adam(kind, options):
+    check_twins(lambda m: kind(m.parameters(), lr=1e-3, **options), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True},
+                                     {"momentum": 0.9, "dampening": 0.5}, {"weight_decay": 0.1},
+                                     {"maximize": True}])
+def test_sgd(options):
+    check_twins(lambda m: torch.optim.SGD(m.parameters(), lr=0.01, **options))
+
+
+def test_groups_schedules_and_clipping():
+    def optimizer(model):
+        matrices = [p for p in model.parameters() if p.dim() > 1]
+        others = [p for p in model.parameters() if p.dim() <= 1]
+        return torch.optim.AdamW(
+            [{"params": matrices, "weight_decay": 0.1}, {"params": others, "lr": 3e-4}], lr=1e-3)
+
+    *_, step, _ = check_twins(
+        optimizer, tolerance=1e-4, clip_norm=0.5,
+        schedule=lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 8))
+    assert len(step.plans) == 1  # rates are values of a run
+
+
+def test_accumulation_over_micro_batches():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    twin = copy.deepcopy(model)
+    make = lambda m: torch.optim.AdamW(m.parameters(), lr=1e-2)  # noqa: E731
+    step = weft.torch.step(model, F.cross_entropy, make(model), accumulate=3, clip_norm=0.1)
+    optimizer = make(twin)
+    for _ in range(4):
+        optimizer.zero_grad()
+        for _ in range(3):
+            x, y = torch.randn(5, 6), torch.randint(0, 3, (5,))
+            loss = F.cross_entropy(twin(x), y)
+            (loss / 3).backward()
+            assert step(x, y).item() == pytest.approx(loss.item(), rel=1e-5)
+        nn.utils.clip_grad_norm_(twin.parameters(), 0.1)
+        optimizer.step()
+        for p, q in zip(model.parameters(), twin.parameters()):
+            torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+    assert {float(s["step"]) for s in step.optimizer.state.values()} == {4.0}
+
+
+def test_the_state_goes_on_in_eager_torch_and_back():
+    model, twin, optimizers, step, expected = check_twins(
+        lambda m: torch.optim.AdamW(m.parameters(), lr=1e-3), tolerance=1e-4)
+    go_on = eager_step(model, optimizers[0])
+    for x, y in batches(3, seed=5):
+        assert go_on(x, y).item() == pytest.approx(expected(x, y).item(), rel=1e-4)
+    for x, y in batches(3, seed=6):
+        assert step(x, y).item() == pytest.approx(expected(x, y).item(), rel=1e-4)
+    for own, other in zip(optimizers[0].state.values(), optimizers[1].state.values()):
+        assert float(own["step"]) == float(other["step"]) == 14
+
+
+def test_checkpoints_of_torch():
+    model, _, optimizers, step, _ = check_twins(
+        lambda m: torch.optim.AdamW(m.parameters(), lr=1e-3), tolerance=1e-4)
+    saved = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizers[0].state_dict())
+    first = [step(x, y).item() for x, y in batches(3, seed=9)]
+    model.load_state_dict(saved[0])
+    optimizers[0].load_state_dict(saved[1])
+    assert [step(x, y).item() for x, y in batches(3, seed=9)] == pytest.approx(first, rel=1e-6)
+
+
+def test_new_batch_sizes():
+    torch.manual_seed(0)
+    model = nn.Linear(6, 3)
+    twin = copy.deepcopy(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    step = weft.torch.step(model, F.cross_entropy, optimizer)
+    expected = eager_step(twin, torch.optim.AdamW(twin.parameters(), lr=1e-2))
+    for rows in (4, 7, 4, 9):
+        x, y = torch.randn(rows, 6), torch.randint(0, 3, (rows,))
+        assert step(x, y).item() == pytest.approx(expected(x, y).item(), rel=1e-5)
+    torch.testing.assert_close(model.weight, twin.weight, rtol=1e-4, atol=1e-5)
+    assert {float(s["step"]) for s in optimizer.state.values()} == {4.0}
+
+
+def test_detach_means_what_it_means_in_torch():
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            with torch.no_grad():
+                still = self.b(x)
+            return self.a(x) * still.detach() + self.b(x).detach()
+
+    torch.manual_seed(0)
+    model = Half()
+    before = model.b.weight.detach().clone()
+    twin = copy.deepcopy(model)
+    step = weft.torch.step(
+        model, lambda o: o.square().mean(), torch.optim.SGD(model.parameters(), lr=0.1))
+    x = torch.randn(5, 4)
+    step(x)
+    optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
+    twin(x).square().mean().backward()
+    optimizer.step()
+    assert torch.equal(model.b.weight, before)
+    torch.testing.assert_close(model.a.weight, twin.a.weight)
+
+
+def test_parameters_that_are_not_aligned_or_dense():
+    flat = torch.randn(4 * 4 + 1)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[0].weight = nn.Parameter(flat[1:].view(4, 4))  # 4 bytes behind an aligned address
+    model[1].weight = nn.Parameter(torch.randn(4, 8)[:, ::2])
+    twin = copy.deepcopy(model)
+    step = weft.torch.step(
+        model, lambda o: o.square().mean(), torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
+    for _ in range(3):
+        x = torch.randn(5, 4)
+        step(x)
+        optimizer.zero_grad()
+        twin(x).square().mean().backward()
+        optimizer.step()
+    torch.testing.assert_close(model[0].weight, twin[0].weight)
+    torch.testing.assert_close(model[1].weight, twin[1].weight)
+    torch.testing.assert_close(flat[1:].view(4, 4), twin[0].weight.detach())
+
+
+def test_autograd_notices_what_a_step_changed():
+    model = nn.Linear(3, 3)
+    step = weft.torch.step(
+        model, lambda o: o.square().mean(), torch.optim.SGD(model.parameters(), lr=0.1))
+    y = model(torch.randn(2, 3)).square()
+    y = (y @ model.weight).sum()
+    step(torch.randn(2, 3))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+
+
+def test_dropout_is_reproducible():
+    model = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5), nn.Linear(64, 1))
+    start = copy.deepcopy(model.state_dict())
+    step = weft.torch.step(
+        model, lambda o: o.square().mean(), torch.optim.SGD(model.parameters(), lr=0.01))
+    x = torch.randn(4, 8)
+    losses = []
+    for _ in range(2):
+        model.load_state_dict(start)
+        torch.manual_seed(4)
+        losses.append([step(x).item() for _ in range(3)])
+    assert losses[0] == losses[1]
+    assert len(set(losses[0])) == 3
+
+
+def test_memory_budget_with_equal_losses():
+    torch.manual_seed(0)
+    model = nn.Sequential(*[m for _ in range(8) for m in (nn.Linear(64, 64), nn.Tanh())])
+    twins = [copy.deepcopy(model) for _ in range(2)]
+    x = torch.randn(256, 64)
+
+    def made(model, **options):
+        return weft.torch.step(model, lambda o: o.square().mean(),
+                               torch.optim.SGD(model.parameters(), lr=0.1), **options)
+
+    free = made(twins[0])
+    losses = [free(x).item() for _ in range(3)]
+    plan = free.plan()
+    limit = plan.memory_bytes - plan.arena_bytes // 3
+    bounded = made(twins[1], memory=limit)
+    assert [bounded(x).item() for _ in range(3)] == losses
+    assert bounded.plan().memory_bytes <= limit
+    assert bounded.plan().rematerialized > 0
+    with pytest.raises(weft.DoesNotFit) as refusal:
+        made(model, memory=10_000)(x)
+    assert refusal.value.least_bytes > 10_000
+
+
+def test_autocast():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 4))
+    twin = copy.deepcopy(model)
+    step = weft.torch.step(
+        model, F.cross_entropy, torch.optim.AdamW(model.parameters(), lr=1e-3))
+    expected = eager_step(twin, torch.optim.AdamW(twin.parameters(), lr=1e-3))
+    for _ in range(3):
+        x, y = torch.randn(16, 32), torch.randint(0, 4, (16,))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert step(x, y).item() == pytest.approx(expected(x, y).item(), rel=2e-2)
+
+
+def test_steps_are_collected():
+    model = nn.Linear(3, 3)
+    step = weft.torch.step(
+        model, lambda o: o.square().mean(), torch.optim.SGD(model.parameters(), lr=0.1))
+    step(torch.randn(2, 3))
+    dead = weakref.ref(step), weakref.ref(model)
+    del step, model
+    torch._dynamo.reset()
+    weft.torch.report().reset()
+    gc.collect()
+    assert dead[0]() is None and dead[1]() is None
+
+
+# ---- what a step refuses
+
+
+def test_refusals():
+    model = nn.Linear(3, 3)
+    square = lambda o: o.square().mean()  # noqa: E731
+    with pytest.raises(weft.UsageError, match="optimizer Adagrad: a step takes"):
+        weft.torch.step(model, square, torch.optim.Adagrad(model.parameters()))
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(weft.UsageError, match="compiled already"):
+        weft.torch.step(torch.compile(model), square, sgd)
+    model.weight.register_hook(lambda g: g * 2)
+    with pytest.raises(weft.UsageError, match="weight has gradient hooks"):
+        weft.torch.step(model, square, sgd)
+    class Svd(nn.Linear):
+        def forward(self, x):
+            return torch.linalg.svdvals(super().forward(x))
+
+    model = Svd(3, 3)
+    step = weft.torch.step(model, square, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(Exception, match="svd.*test_step.py|svd"):
+        step(torch.randn(3, 3))
+
+
+def test_a_frozen_model_has_nothing_to_train():
+    model = nn.Linear(3, 3).requires_grad_(False)
+    step = weft.torch.step(model, lambda o: o.square().mean(),
+                           torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1))
+    with pytest.raises(Exception, match="nothing of the loss needs a gradient"):
+        step(torch.randn(2, 3))
+
+
+def test_parameters_that_moved_are_found():
+    model = nn.Linear(4, 4)
+    twin = copy.deepcopy(model)
+    optimizer, other = (torch.optim.AdamW(m.parameters(), lr=0.1) for m in (model, twin))
+    step = weft.torch.step(model, lambda o: o.square().mean(), optimizer)
+    x = torch.randn(5, 4)
+    for _ in range(4):
+        step(x)
+        other.zero_grad()
+        twin(x).square().mean().backward()
+        other.step()
+        model.weight.data = model.weight.data.clone()  # as model.to() does
+    torch.testing.assert_close(model.weight, twin.weight, rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_knows_its_plan_without_dynamo():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+    step = weft.torch.step(
+        model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+    x, y = torch.randn(6, 4), torch.randint(0, 2, (6,))
+    for _ in range(3):
+        step(x, y)
+    assert len(step.known) == 1 and len(step.plans) == 1
+    model.eval()  # which dynamo's guards notice
+    step(x, y)
+    assert len(step.plans) == 2
+
+
+def test_distributed_wrappers_are_refused():
+    class DistributedDataParallel(nn.Linear):
+        pass
+
+    model = DistributedDataParallel(2, 2)
+    with pytest.raises(weft.UsageError, match="one device.*DistributedDataParallel"):
+        weft.torch.step(model, None, torch.optim.SGD(model.parameters(), lr=0.1))
