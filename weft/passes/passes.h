@@ -27,7 +27,7 @@ struct PassOptions {
   bool fuses() const;  // whether one kernel may compute several values
   // Returns whether `fault` has this name. Throws InternalError for a fault that no row has.
   bool has_fault(std::string_view name) const;
-  bool lends() const;  // whether inputs and results are in the caller's memory
+  bool lends() const;              // whether inputs and results are in the caller's memory
   bool may_rematerialize() const;  // whether kernels may be rematerialized
   bool may_drop() const;           // whether values may be rematerialized or fetched from files
 };

@@ -39,6 +39,7 @@ std::vector<bool> lent_results(const Plan& plan) {
   std::set<int> taken;  // slots
   for (const Access& input : plan.inputs) taken.insert(input.at.slot);
   std::vector<bool> lent;
+  lent.reserve(plan.outputs.size());
   for (const Access& output : plan.outputs)
     lent.push_back(is_argument(plan, output) && taken.insert(output.at.slot).second);
   return lent;
