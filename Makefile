@@ -6,7 +6,7 @@ export JOBS
 .DEFAULT_GOAL := help
 space := $(subst ,, )
 .NOTPARALLEL:
-.PHONY: help setup build all demo quick test test-isa test-zoo test-onnx test-packages test-cuda python stubs wheel test-python test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared bench-compare peers bench-peers gpu-pack gpu-check memory-curves package format lint clean
+.PHONY: help setup build all demo quick test test-isa test-zoo test-onnx test-packages test-cuda python stubs wheel test-python test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared bench-compare peers bench-peers bench-torch gpu-pack gpu-check memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -128,6 +128,10 @@ bench-peers: all peers ## every row of the CPU table, weft and the peers in turn
 	@test -n "$(PEERS_PYTHON)" || { echo "bench-peers needs a Python that has PyTorch and JAX: leave PEERS_PYTHON unset, or name one (bench/peers/README.md)"; exit 2; }
 	@python3 bench/peers/run.py --all --weft build/release/weft --python $(PEERS_PYTHON) \
 	  --json build/peers/results.json --markdown build/peers/table.md --inductor-cache build/peers/inductor
+
+bench-torch: python ## training steps of torch models beside eager and inductor (MODELS="gpt2 vit")
+	@tools/setup.sh --python
+	@OMP_NUM_THREADS=2 build/python-venv/bin/python bench/peers/torch_backend.py $(MODELS)
 
 gpu-pack: all ## packs what gpu-check needs, to bring it to a machine with a GPU
 	@tools/gpu_pack.sh

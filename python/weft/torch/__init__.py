@@ -10,8 +10,9 @@ from .export import export, load
 from .planning import plan
 from .report import report
 from .step import step
+from .trainer import trainer_callback
 
-__all__ = ["backend", "export", "load", "plan", "report", "step"]
+__all__ = ["backend", "export", "load", "plan", "report", "step", "trainer_callback"]
 
 # Plans are made for a number of threads: torch's, where the environment names none.
 if "WEFT_THREADS" not in os.environ and _weft.thread_count() != torch.get_num_threads():

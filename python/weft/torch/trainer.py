@@ -1,0 +1,21 @@
+"""weft in transformers' Trainer."""
+
+from .backend import backend
+
+
+def trainer_callback(**options):
+    """Returns a callback that compiles the model by weft when training begins.
+
+        Trainer(model=model, args=arguments, callbacks=[weft.torch.trainer_callback()])
+
+    The Trainer's own `torch_compile_backend` takes the names that accelerate lists alone. Options
+    are those of torch.compile(backend="weft").
+    """
+    from transformers import TrainerCallback
+
+    class Compile(TrainerCallback):
+        def on_train_begin(self, args, state, control, model=None, **kwargs):
+            if model is not None:
+                model.compile(backend=backend, options=options or None)  # in place
+
+    return Compile()
