@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("expecttest")  # without which torch.testing._internal has no op_db
+torch = pytest.importorskip("torch")
+
+import weft.torch  # noqa: E402
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -32,12 +33,13 @@ NOT_CAPTURED = {
     "corrcoef", "cov", "linalg.lstsq", "linalg.lstsq.grad_oriented", "nn.functional.ctc_loss",
     "nn.functional.gaussian_nll_loss", "nn.functional.one_hot", "tensor_split",
 }
-FLOORS = {"forward": 0, "gradients": 0}  # operators that were whole when this was written
+FLOORS = {"forward": 522, "gradients": 439}  # operators that were whole when this was written
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", list(FLOORS))
 def test_operators(mode, tmp_path):
+    pytest.importorskip("expecttest")  # without which torch.testing._internal has no op_db
     found = tmp_path / "found.jsonl"
     command = [sys.executable, FOLDER / "opinfo.py", "--json", found]
     # A process of its own, as the samples set alarms and leave dynamo's caches behind.
@@ -56,3 +58,26 @@ def test_operators(mode, tmp_path):
     assert not unexpected("error", NOT_CAPTURED)
     whole = [n for n, k in classes.items() if k == "whole" and n not in UNINITIALIZED]
     assert len(whole) >= FLOORS[mode], f"{FLOORS[mode] - len(whole)} fewer operators are whole"
+
+
+# op_db has no sample of a product of rows by groups, whose ends are values.
+@pytest.mark.parametrize("left, right", [
+    ((32, 16), (4, 16, 8)), ((4, 8, 16), (16, 32)), ((16, 32), (32, 8))])
+def test_grouped_products(left, right):
+    ends = torch.tensor([8, 8, 24, 32], dtype=torch.int32)  # the second group is empty
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    weft.torch.report().reset()
+
+    def product(a, b):
+        return torch.nn.functional.grouped_mm(a, b, offs=ends)
+
+    def gradients(function):
+        a, b = (x.clone().requires_grad_() for x in (given, weight))
+        y = function(a, b)
+        return [y.detach(), *torch.autograd.grad(y.float().square().sum(), (a, b))]
+
+    given, weight = torch.randn(left).bfloat16(), torch.randn(right).bfloat16()
+    found = gradients(torch.compile(product, backend=weft.torch.backend, fullgraph=True))
+    torch.testing.assert_close(found, gradients(product))
+    assert not weft.torch.report().fallbacks

@@ -222,7 +222,7 @@ def resnext():
 
 
 def small_head(name, features, batch, size):
-    """Returns a net of 2014 with a head for few features, as its own has 100 million weights."""
+    """Returns an early net with a small head: its own has 50 million weights or more."""
     models = importlib.import_module("torchvision.models")
     module = getattr(models, name)()
     module.avgpool = nn.AdaptiveAvgPool2d(1)
