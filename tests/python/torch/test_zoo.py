@@ -12,12 +12,11 @@ import os
 import pathlib
 
 import pytest
+import torch
+import zoo
 
-torch = pytest.importorskip("torch")
-
-import weft  # noqa: E402
-import weft.torch  # noqa: E402
-import zoo  # noqa: E402
+import weft
+import weft.torch
 
 STEPS = 20
 FAST = {
@@ -26,13 +25,17 @@ FAST = {
 # Models that draw random numbers in training, which are others than torch's.
 RANDOM = {"vae", "vit_mae"}
 
-# Deep nets of batch norm and relu: rounding that turns the sign of one activation changes their
-# gradients by up to 2 in 100, in torch's float32 as in weft's, and grows tenfold with a step. They
-# are compared in float64, which has no such activation in the first steps.
+# Deep nets of batch norm and relu, whose losses float32 tells apart within a few steps: a change of
+# all weights by 1e-15 grows to a hundredth of the loss in 8 steps of resnet50, in torch as in weft.
+# They are compared in float64, for fewer steps.
 CHAOTIC = {
     "resnet18", "resnet50", "wide_resnet", "resnext", "mobilenet_v2", "efficientnet_b0",
     "efficientnet_lite", "mnasnet", "shufflenet_v2", "googlenet", "vgg11_bn", "densenet"}
 CHAOTIC_STEPS = 5
+
+# Those of them whose float32 gradients of one pass differ by 2 in 100 from torch's float64 ones,
+# torch's own or weft's.
+ROUGH = {"resnet50", "mobilenet_v2", "shufflenet_v2", "googlenet"}
 
 # Nets that the usual rate of 0.01 brings to a loss of 0, or throws about.
 SLOW_RATE = {"vit", "squeezenet", "resnetv2", *CHAOTIC}
@@ -87,13 +90,18 @@ def warnings_of_models():
     return {importlib.import_module("transformers").utils.logging.warning_once}
 
 
+def is_brought(package):
+    """Returns whether tools/setup.sh --python brings a package to the tests' environment."""
+    commands = SETUP.read_text().replace("\\\n", " ").splitlines()
+    return any("python-venv" in line and f" {package}==" in line for line in commands)
+
+
 def case_of(name):
     """Returns a model without dropout, with weights and a batch that depend on its name alone."""
     entry = zoo.MODELS[name]
     package = zoo.missing_package(entry)
     if package is not None:
-        brought = f" {package}==" in SETUP.read_text().partition("--python | --python-build")[2]
-        if os.environ.get("CI") == "1" and brought:
+        if os.environ.get("CI") == "1" and is_brought(package):
             pytest.fail(f"{package} is not installed, which tools/setup.sh --python brings")
         pytest.skip(f"needs {package}")
     torch.manual_seed(0)
@@ -186,13 +194,12 @@ def test_same(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(CHAOTIC))
 def test_chaotic_nets_in_float32(name):
-    """Weft's float32 pass has a loss as near to torch's, and gradients of about its size."""
     case = case_of(name)
     module = case.module.float()
     case = case._replace(args=tuple(x.float() for x in case.args))
     _, expected, got = passes(case)
     of_loss, of_gradients = distances(got, expected)
-    assert of_loss <= 1e-4 and of_gradients <= 0.1
+    assert of_loss <= 1e-5 and of_gradients <= (0.1 if name in ROUGH else 1e-4)
     assert all(p.dtype == torch.float32 for p in module.parameters())
 
 
@@ -217,6 +224,10 @@ def test_step(name):
     assert expected[-1] != pytest.approx(expected[0], rel=1e-3)  # or the curve would say nothing
 
 
+def test_what_setup_brings_is_known():
+    assert is_brought("torch") and not is_brought("peft")  # which comes for the peers alone
+
+
 def test_the_tables_name_models_of_the_zoo():
-    tables = FAST, RANDOM, CHAOTIC, SLOW_RATE, FALLBACKS, BREAKS, CALLED_BEFORE
+    tables = FAST, RANDOM, CHAOTIC, ROUGH, SLOW_RATE, FALLBACKS, BREAKS, CALLED_BEFORE
     assert {name for table in tables for name in table} <= set(zoo.MODELS)
