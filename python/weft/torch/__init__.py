@@ -5,7 +5,7 @@ import os
 import torch
 
 from .. import _weft
-from .backend import backend
+from .backend import backend, prepare_dynamo
 from .export import export, load
 from .planning import plan
 from .report import report
@@ -14,6 +14,7 @@ from .trainer import trainer_callback
 
 __all__ = ["backend", "export", "load", "plan", "report", "step", "trainer_callback"]
 
+prepare_dynamo()
 # Plans are made for a number of threads: torch's, where the environment names none.
 if "WEFT_THREADS" not in os.environ and _weft.thread_count() != torch.get_num_threads():
     _weft.set_thread_count(torch.get_num_threads())

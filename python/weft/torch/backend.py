@@ -4,6 +4,7 @@ This file and step.py alone use what torch keeps private (torch._dynamo, torch._
 """
 
 import copy
+import sys
 import time
 import warnings
 
@@ -131,6 +132,15 @@ def _name_of(gm):
         if file:
             return f"{file.rsplit('/', 1)[-1]}:{line}"
     return "graph"
+
+
+def prepare_dynamo():
+    """Lets dynamo trace what would cut a graph otherwise: recurrent layers, and the loggers with
+    which losses of transformers warn."""
+    torch._dynamo.config.allow_rnn = True
+    logging = sys.modules.get("transformers.utils.logging")
+    if logging is not None:
+        torch._dynamo.config.ignore_logging_functions.add(logging.warning_once)
 
 
 def backend(gm, example_inputs, *, mode=None, options=None):

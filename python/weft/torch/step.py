@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from .. import _weft as w
 from .._compiled import _bytes
+from .backend import prepare_dynamo
 from .lower import Keys, from_memory, is_random, lower, order_of, to_memory
 from .optimizers import Update
 from .plan import Caller, _attribute, draw_step, type_in_memory, weak
@@ -57,6 +58,7 @@ class Step:
             for name, t in [*self.model.named_parameters(), *self.model.named_buffers()]
             if t.numel() > 0
         }
+        prepare_dynamo()  # transformers may be imported since weft.torch was
         backend = aot_autograd(
             fw_compiler=self._compile,
             bw_compiler=lambda gm, examples: gm,
