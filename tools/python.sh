@@ -3,7 +3,7 @@
 # python/weft: PYTHONPATH=python build/python-venv/bin/python then imports this tree.
 #   tools/python.sh          the extension alone
 #   tools/python.sh stubs    also its stub, python/weft/_weft.pyi
-# PREFIX names an installed weft to take in place of build/release.
+# The variable PREFIX names the folder of an installed weft, to use instead of build/release.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build/release}

@@ -2,7 +2,7 @@
 # Makes the wheel of the Python package from build/release, in build/wheel, with the libraries that
 # weft needs inside, and checks it. Python 3.11 makes a wheel for itself (cp311), a later one a wheel
 # for all from 3.12 on (cp312-abi3).
-# PREFIX names an installed weft to take in place of build/release, VENV another Python than
+# The variable PREFIX names the folder of an installed weft, to use instead of build/release, and VENV another environment than
 # build/python-venv with the packages of `tools/setup.sh --python-build`.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -31,6 +31,7 @@ UserLocation python_line();
 // Makes an argument of an operation out of a tensor, a variable, a number, or anything that NumPy
 // takes for an array; empty: it is none of them.
 std::optional<Arg> to_arg(nb::handle value);
+std::vector<Tensor> values_of(const std::vector<Arg>& args);
 Tensor or_empty(const std::optional<Arg>& value);  // None is the empty tensor
 // Returns an owner of memory that keeps a Python object alive, and may be dropped on any thread.
 std::shared_ptr<void> keep(nb::object object);

@@ -53,6 +53,12 @@ std::optional<Arg> to_arg(nb::handle value) try {
   return {};
 }
 
+std::vector<Tensor> values_of(const std::vector<Arg>& args) {
+  std::vector<Tensor> values;
+  values.reserve(args.size());
+  for (const Arg& arg : args) values.push_back(arg.value);
+  return values;
+}
 Tensor or_empty(const std::optional<Arg>& value) { return value ? value->value : Tensor(); }
 
 std::shared_ptr<void> keep(nb::object object) { return {object.release().ptr(), Drop()}; }

@@ -6,11 +6,12 @@ namespace {
 using Unary = Tensor (*)(Arg);
 using Binary = Tensor (*)(Arg, Arg);
 
-struct NamedUnary {
+template <class Function>
+struct Named {
   const char* name;
-  Unary function;
+  Function function;
 };
-constexpr NamedUnary unary[] = {
+constexpr Named<Unary> unary[] = {
     {"neg", &neg},
     {"abs", &weft::abs},
     {"sign", &sign},
@@ -66,11 +67,7 @@ constexpr NamedUnary unary[] = {
     {"gelu_tanh", &gelu_tanh},
 };
 
-struct NamedBinary {
-  const char* name;
-  Binary function;
-};
-constexpr NamedBinary binary[] = {
+constexpr Named<Binary> binary[] = {
     {"add", &add},
     {"sub", &sub},
     {"mul", &mul},

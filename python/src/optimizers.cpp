@@ -7,12 +7,6 @@ namespace weft::python {
 namespace {
 using namespace optim;
 
-std::vector<Tensor> values_of(const std::vector<Arg>& args) {
-  std::vector<Tensor> values;
-  for (const Arg& arg : args) values.push_back(arg.value);
-  return values;
-}
-
 void bind_schedules(nb::module_& m) {
   nb::class_<Schedule>(m, "Schedule", "The learning rate as a function of the step's number.")
       .def(nb::init_implicit<double>(), "lr"_a)

@@ -171,12 +171,6 @@ StepOptions options_of(const std::string& mode, const std::string& device,
           .lend_arguments = lend_arguments};
 }
 
-std::vector<Tensor> values_of(const std::vector<Arg>& args) {
-  std::vector<Tensor> values;
-  for (const Arg& arg : args) values.push_back(arg.value);
-  return values;
-}
-
 void bind_gradients(nb::module_& m) {
   m.def(
       "grad",

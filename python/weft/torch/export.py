@@ -8,7 +8,6 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .. import _weft as w
-from .plan import weak
 from .planning import Program, Traced, refusal
 
 
@@ -37,9 +36,9 @@ def export(model, inputs, path):
     finally:
         if was_training:
             model.train()
-    step = w.Step(weak(program._lower), w.StepOptions(mode="eval", device="cpu"))
+    step = program.new_step(w.StepOptions(mode="eval", device="cpu"))
     names = _names(args, kwargs)
-    try:
+    with program.refusals(lambda failed: refusal("export", failed)):
         if path.endswith(".onnx"):
             _write_onnx(step, program, names, type(model).__name__, path)
             return
@@ -48,10 +47,6 @@ def export(model, inputs, path):
             _write_onnx(step, program, names, type(model).__name__, between)
             if w.main(["weft", "compile", between, "-o", path]) != 0:
                 raise w.Error(f"[export] {path} could not be compiled")
-    except Exception:
-        if program.failed is not None:
-            raise refusal("export", program.failed) from None
-        raise
 
 
 def _write_onnx(step, program, names, name, path):

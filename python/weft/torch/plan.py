@@ -1,6 +1,7 @@
 """An FX graph of ATen operations as one plan, which reads and writes torch's own memory."""
 
 import collections
+import contextlib
 import weakref
 
 import torch
@@ -119,44 +120,35 @@ class Made:
         return seen_through(value, self.views) if self.views else value
 
 
-class Plan:
-    """One FX graph of ATen operations, for concrete sizes, as one plan.
+class Lowered:
+    """An FX graph that becomes a step: its constants and random numbers are inputs behind others.
 
-    Calling it takes the graph's inputs as a list, and returns its outputs as a list.
+    The refusal of a rule leaves C++ as another exception, so `failed` keeps it.
     """
 
-    def __init__(self, gm, examples, options):
+    def __init__(self, gm):
         self.gm = gm
         self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
         self.outputs = next(n for n in gm.graph.nodes if n.op == "output").args[0]
-        self.examples = examples
-        self.orders = [
-            (order_of(e) or list(range(e.dim()))) if isinstance(e, torch.Tensor) else None
-            for e in examples
-        ]
         self.constants = {
             n: _attribute(gm, n.target) for n in gm.graph.nodes if n.op == "get_attr"
         }
         self.draws = any(is_random(n) for n in gm.graph.nodes)
-        types = [
-            type_in_memory(e, order)
-            for e, order in zip(examples, self.orders) if order is not None
-        ]
-        types += [type_in_memory(c, None) for c in self.constants.values()]
-        types += [("i64", [])] if self.draws else []
-        self.types, self.failed = types, None
-        self.step = w.Step(weak(self._lower), options)
-        try:
-            self.step.bind(types)
-        except Unsupported:
-            raise
-        except Exception:
-            if self.failed is not None:
-                raise self.failed from None
-            raise
-        self.fixed = [c.contiguous() for c in self.constants.values()]
-        places = [(i, order) for i, order in enumerate(self.orders) if order is not None]
-        self.call = Caller(self.step, examples, places, self.made)
+        self.failed = None
+
+    def further_types(self):
+        """Returns the types of the inputs behind those of the batch."""
+        types = [type_in_memory(c, None) for c in self.constants.values()]
+        return types + ([("i64", [])] if self.draws else [])
+
+    def take_further(self, env, rest):
+        """Takes those inputs from the rest of a step's, and returns the keys of random numbers."""
+        for node in self.constants:
+            env[node] = next(rest)
+        return Keys(next(rest) if self.draws else None)
+
+    def new_step(self, options):
+        return w.Step(weak(self._lower), options)
 
     def _lower(self, inputs):
         try:
@@ -165,15 +157,48 @@ class Plan:
             self.failed = failed
             raise
 
+    @contextlib.contextmanager
+    def refusals(self, error_of=lambda failed: failed):
+        """Raises what error_of() makes of a rule's refusal within."""
+        try:
+            yield
+        except Exception:
+            if self.failed is not None:
+                raise error_of(self.failed) from None
+            raise
+
+
+class Plan(Lowered):
+    """One FX graph of ATen operations, for concrete sizes, as one plan.
+
+    Calling it takes the graph's inputs as a list, and returns its outputs as a list.
+    """
+
+    def __init__(self, gm, examples, options):
+        super().__init__(gm)
+        self.examples = examples
+        self.orders = [
+            (order_of(e) or list(range(e.dim()))) if isinstance(e, torch.Tensor) else None
+            for e in examples
+        ]
+        self.types = [
+            type_in_memory(e, order)
+            for e, order in zip(examples, self.orders) if order is not None
+        ] + self.further_types()
+        self.step = self.new_step(options)
+        with self.refusals():
+            self.step.bind(self.types)
+        self.fixed = [c.contiguous() for c in self.constants.values()]
+        self.addresses = [c.data_ptr() for c in self.fixed]
+        places = [(i, order) for i, order in enumerate(self.orders) if order is not None]
+        self.call = Caller(self.step, examples, places, self.made)
+
     def _results(self, inputs):
         rest = iter(inputs)
         env = {}
         for node, example, order in zip(self.placeholders, self.examples, self.orders):
             env[node] = example if order is None else from_memory(next(rest), order)
-        for node in self.constants:
-            env[node] = next(rest)
-        keys = Keys(next(rest) if self.draws else None)
-        lower(self.gm.graph, env, keys)
+        lower(self.gm.graph, env, self.take_further(env, rest))
         return self._returned(env)
 
     def _returned(self, env):
@@ -207,7 +232,7 @@ class Plan:
         return self.step.plan(self.types)
 
     def __call__(self, args):
-        further = [c.data_ptr() for c in self.fixed]
+        further = list(self.addresses)
         if self.draws:
             drawn = draw_step()
             further.append(drawn.data_ptr())

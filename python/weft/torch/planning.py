@@ -18,14 +18,12 @@ from torch.utils import _pytree as pytree
 from .. import _weft as w
 from .._compiled import _bytes
 from .fallback import fallback_of
-from .lower import Failed, Keys, is_random, lower
+from .lower import Failed, lower
 from .optimizers import Update
-from .plan import type_in_memory, weak
-from .rules import Unsupported
-from .state import Stated
+from .plan import Lowered, type_in_memory
+from .state import Stated, assigning
 from .table import decompositions
 
-aten = torch.ops.aten
 
 _OPTIMIZERS = {
     "adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD,
@@ -93,11 +91,12 @@ class Traced:
         return sum(o.float().mean() for o in outputs if o.is_floating_point())
 
 
-class Program:
+class Program(Lowered):
     """A traced step, with an optimizer's update behind it, as a step of weft without memory."""
 
     def __init__(self, traced, optimizer, tensors=None):
         """`tensors` are the model's parameters and buffers by name; None: a plan needs none."""
+        super().__init__(traced.gm)
         self.traced = traced
         self.states = {}
         for kind, fakes in (("parameter", traced.parameters), ("buffer", traced.buffers)):
@@ -112,53 +111,27 @@ class Program:
             trained = [p for p in traced.parameters.values() if p.requires_grad]
             with traced.mode:
                 self.update = Update(_made(optimizer, trained), in_memory=False)
-        outputs = next(n for n in traced.gm.graph.nodes if n.op == "output").args[0]
-        self.result_count = sum(isinstance(n, torch.fx.Node) for n in outputs)
-        self.constants = {
-            n: getattr(traced.gm, n.target) for n in traced.gm.graph.nodes if n.op == "get_attr"
-        }
-        self.draws = any(is_random(n) for n in traced.gm.graph.nodes)
+        self.result_count = sum(isinstance(n, torch.fx.Node) for n in self.outputs)
         self.types = [type_in_memory(t, None) for t in traced.batch]
-        self.types += [type_in_memory(c, None) for c in self.constants.values()]
         if self.update is not None:
             self.types.append(("f64", [len(self.update.optimizer.param_groups),
                                        len(self.update.names)]))
-        self.types += [("i64", [])] if self.draws else []
-        self.failed = None
-
-    def _lower(self, inputs):
-        try:
-            return self._results(inputs)
-        except Unsupported as failed:
-            self.failed = failed
-            raise
+        self.types += self.further_types()
 
     def _results(self, inputs):
         rest = iter(inputs)
-        graph = self.traced.gm.graph
-        placeholders = [n for n in graph.nodes if n.op == "placeholder"]
         states = list(self.states.values())
-        env = {node: state.value() for node, state in zip(placeholders, states)}
-        stated = dict(zip(placeholders, states))
-        for node in placeholders[len(states):]:
-            env[node] = next(rest)
-        for node in self.constants:
+        stated = dict(zip(self.placeholders, states))
+        env = {node: state.value() for node, state in stated.items()}
+        for node in self.placeholders[len(states):]:
             env[node] = next(rest)
         settings = next(rest) if self.update is not None else None
-
-        def assign(node, env):
-            if node.target is not aten.copy_.default or node.args[0] not in stated:
-                return None
-            stated[node.args[0]].assign(env[node.args[1]])
-            return env[node.args[1]]
-
-        lower(graph, env, Keys(next(rest) if self.draws else None), assign)
-        outputs = next(n for n in graph.nodes if n.op == "output").args[0]
-        values = [env[n] for n in outputs if isinstance(n, torch.fx.Node)]
+        lower(self.gm.graph, env, self.take_further(env, rest), assigning(stated))
+        values = [env[n] for n in self.outputs if isinstance(n, torch.fx.Node)]
         if self.update is None:
             return values
         trained = [s for s in states if s.tensor.requires_grad and s.category == "parameter"]
-        pairs = [(s, env[g]) for s, g in zip(trained, outputs[1:]) if g is not None]
+        pairs = [(s, env[g]) for s, g in zip(trained, self.outputs[1:]) if g is not None]
         self.update.apply([s for s, _ in pairs], [g for _, g in pairs], settings)
         self.update.finish()
         return values[:1]
@@ -299,20 +272,14 @@ def plan(model, inputs=(), *, on="cpu", loss=None, optimizer="adamw", precision=
     traced = Traced(model, args, kwargs, loss)
     program = Program(traced, optimizer)
     options = w.StepOptions(precision=precision, memory=_bytes(memory), recompute=recompute)
-    step = w.Step(weak(program._lower), options)
+    step = program.new_step(options)
     note = "forward, backward and update" if traced.trains else "forward pass"
     if traced.stands_for_loss:
         note += " (the mean of the outputs stands for a loss)"
     plans = []
     for device in [on] if isinstance(on, str) else on:
-        try:
+        with program.refusals(lambda failed: refusal("plan", failed)):
             found = w._plan(step, program.types, device, options, program.sums())
-        except Unsupported as failed:
-            raise refusal("plan", failed) from None
-        except Exception:
-            if program.failed is not None:
-                raise refusal("plan", program.failed) from None
-            raise
         plans.append(_device_plan(device, found))
     return ModelPlan(type(model).__name__, plans, note, time.perf_counter() - begin)
 

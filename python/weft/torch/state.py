@@ -65,3 +65,16 @@ def _extent(tensor):
     """Returns the bytes from a tensor's first element to behind its last one."""
     last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride()))
     return (last + 1) * tensor.element_size()
+
+
+def assigning(states):
+    """Returns the `special` of lower() that assigns what a graph copies to its state, which
+    `states` has by placeholder."""
+
+    def assign(node, env):
+        if node.target is not torch.ops.aten.copy_.default or node.args[0] not in states:
+            return None
+        states[node.args[0]].assign(env[node.args[1]])
+        return env[node.args[1]]
+
+    return assign

@@ -16,15 +16,14 @@ from torch.utils import _pytree as pytree
 from .. import _weft as w
 from .._compiled import _bytes
 from .backend import prepare_dynamo
-from .lower import Keys, from_memory, is_random, lower, order_of, to_memory
+from .lower import from_memory, lower, order_of, to_memory
 from .optimizers import Update
-from .plan import Caller, _attribute, draw_step, type_in_memory, weak
+from .plan import Caller, Lowered, draw_step, type_in_memory
 from .report import GraphReport, report
-from .rules import Unsupported, dtype_of
-from .state import Stated, check_apart
+from .rules import dtype_of
+from .state import Stated, assigning, check_apart
 from .table import decompositions
 
-aten = torch.ops.aten
 
 
 class Step:
@@ -86,7 +85,7 @@ class Step:
 
     def _compile(self, gm, examples):
         outputs = next(n for n in gm.graph.nodes if n.op == "output").args[0]
-        plan = StepPlan(self, *self._joint, examples, outputs)
+        plan = StepPlan(self, *self._joint, outputs)
         self.plans.append(plan)
         return plan
 
@@ -160,24 +159,21 @@ class Step:
         return step.plan(plan.types)
 
 
-class StepPlan:
+class StepPlan(Lowered):
     """The joint graph for the types of one batch, with the update behind it."""
 
-    def __init__(self, owner, gm, forward_outputs, examples, returned):
-        self.owner, self.gm, self.examples = owner, gm, examples
+    def __init__(self, owner, gm, forward_outputs, returned):
+        super().__init__(gm)
+        self.owner = owner
         self.forward_outputs = forward_outputs
         # AOTAutograd asks for what the backward pass would read, too, which never runs.
         self.unread = [
             torch.empty(0) if isinstance(each, torch.fx.Node) else each
             for each in returned[forward_outputs:]
         ]
-        self.constants = {
-            n: _attribute(gm, n.target) for n in gm.graph.nodes if n.op == "get_attr"
-        }
-        self.draws = any(is_random(n) for n in gm.graph.nodes)
-        if sum(n.name.startswith("tangents") for n in gm.graph.nodes) != 1:
+        if sum(n.name.startswith("tangents") for n in self.placeholders) != 1:
             raise w.UsageError("[step] more results than the loss need a gradient")
-        self.inputs = self.failed = self.places = None
+        self.inputs = self.places = None
         self.runs = {}  # whether it updates: the step, its call, the tensors that it changes
         self._boxed_call = True
 
@@ -185,7 +181,7 @@ class StepPlan:
         """Plans the step, once the first arguments show which of them are state."""
         self.inputs = []  # by argument: a Stated, an order of axes, or a number
         types = []
-        for arg, example in zip(args, self.examples):
+        for arg in args:
             if not isinstance(arg, torch.Tensor):
                 self.inputs.append(arg)
                 continue
@@ -198,11 +194,9 @@ class StepPlan:
             types.append(type_in_memory(arg, order))
         settings = self.owner.update.settings()
         types.append(("f64", list(settings.shape)))
-        types += [type_in_memory(c, None) for c in self.constants.values()]
-        types += [("i64", [])] if self.draws else []
-        self.types = types
+        self.types = types + self.further_types()
         self.fixed = [c.contiguous() for c in self.constants.values()]
-        self.further = [c.data_ptr() for c in self.fixed]
+        self.addresses = [c.data_ptr() for c in self.fixed]
         self.states = [i for i in self.inputs if isinstance(i, Stated)]
         self.states += self.owner.update.all_states()
         check_apart({id(s): s for s in self.states}.values())
@@ -215,17 +209,11 @@ class StepPlan:
         for state in self.states:
             state.is_assigned = False
         self._updates = updates
-        step = w.Step(weak(self._lower), self.owner.options)
+        step = self.new_step(self.owner.options)
         graph = GraphReport(type(self.owner.model).__name__, "step", 0, 0)
         graph.operations = graph.in_plans = len(self.gm.graph.nodes)
-        try:
+        with self.refusals(_refusal):
             step.bind(self.types)
-        except Unsupported as failed:
-            raise _refusal(failed) from None
-        except Exception:
-            if self.failed is not None:
-                raise _refusal(self.failed) from None
-            raise
         summary = step.plan(self.types)
         graph.plans, graph.arena_bytes = 1, summary.arena_bytes
         graph.argument_bytes = summary.argument_bytes
@@ -235,21 +223,12 @@ class StepPlan:
         changed = [s.tensor for s in self.states if s.is_assigned]
         return step, Caller(step, args, places, results), changed
 
-    def _lower(self, inputs):
-        try:
-            return self._results(inputs)
-        except Unsupported as failed:
-            self.failed = failed
-            raise
-
     def _results(self, inputs):
         rest = iter(inputs)
         env, states = {}, {}
         primals = []
         given = iter(self.inputs)
-        for node in self.gm.graph.nodes:
-            if node.op != "placeholder":
-                continue
+        for node in self.placeholders:
             if node.name.startswith("tangents"):
                 env[node] = _tangent(node.meta["val"])
                 continue
@@ -263,19 +242,8 @@ class StepPlan:
             else:
                 env[node] = each
         settings = next(rest)
-        for node in self.constants:
-            env[node] = next(rest)
-        keys = Keys(next(rest) if self.draws else None)
-
-        def assign(node, env):
-            if node.target is not aten.copy_.default or node.args[0] not in states:
-                return None
-            value = env[node.args[1]]
-            states[node.args[0]].assign(value)
-            return value
-
-        lower(self.gm.graph, env, keys, assign)
-        outputs = next(n for n in self.gm.graph.nodes if n.op == "output").args[0]
+        lower(self.gm.graph, env, self.take_further(env, rest), assigning(states))
+        outputs = self.outputs
         self._update(primals, outputs[self.forward_outputs:], env, settings)
         forward = outputs[: self.forward_outputs]
         return [env[n] for n in forward if isinstance(n, torch.fx.Node)]
@@ -322,7 +290,7 @@ class StepPlan:
 
     def _run(self, args):
         settings = self.owner.update.settings()
-        further = [settings.data_ptr(), *self.further]
+        further = [settings.data_ptr(), *self.addresses]
         if self.draws:
             drawn = draw_step()
             further.append(drawn.data_ptr())
