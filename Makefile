@@ -6,7 +6,7 @@ export JOBS
 .DEFAULT_GOAL := help
 space := $(subst ,, )
 .NOTPARALLEL:
-.PHONY: help setup build all demo quick test test-isa test-zoo test-onnx test-packages test-cuda python stubs wheel test-python test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared bench-compare peers bench-peers bench-torch gpu-pack gpu-check memory-curves package format lint clean
+.PHONY: help setup build all demo quick test test-isa test-zoo test-onnx test-packages test-cuda python stubs wheel wheel-abi3 test-python test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared bench-compare peers bench-peers bench-torch gpu-pack gpu-check memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -68,6 +68,10 @@ wheel: all ## the wheel of the Python package, with its libraries inside, in bui
 	@tools/setup.sh --python-build
 	@tools/wheel.sh
 
+wheel-abi3: all ## the wheel for Python 3.12 and later, in build/wheel-abi3, tried in a root of Debian 13
+	@tools/setup.sh --python-build
+	@tools/wheel_abi3.sh
+
 # The tests to run, as pytest takes them: make test-python PYTHON_TESTS='tests/python/torch -k sizes'
 PYTHON_TESTS ?= tests/python -m 'not slow'
 test-python: python ## the quick tests of the Python package, and of its backend of PyTorch
@@ -80,7 +84,7 @@ PEERS_PYTHON ?= $(PEERS_VENV)
 peers: ## PyTorch and JAX in build/peers-venv, where PEERS_PYTHON names no other Python
 	@test "$(PEERS_PYTHON)" != "$(PEERS_VENV)" || tools/setup.sh --peers
 
-test-all: all peers test-isa test-onnx check tsan wheel ## quick and slow tests, under the sanitizers and against PyTorch too, of the Python package, and short fuzzing
+test-all: all peers test-isa test-onnx check tsan wheel wheel-abi3 ## quick and slow tests, under the sanitizers and against PyTorch too, of the Python package, and short fuzzing
 	@PEERS_PYTHON="$(PEERS_PYTHON)" tools/test.sh release
 	@$(MAKE) --no-print-directory test-python PYTHON_TESTS=tests/python
 

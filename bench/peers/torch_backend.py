@@ -4,16 +4,20 @@
     make bench-torch [MODELS="gpt2 vit"]
 
 All settings of a model take turns in one process, with two threads, and a ratio is the median of
-paired rounds. `--first MODE` measures a first step and the process's memory in a fresh process.
+paired rounds. A row has the seconds of each first step, too. `zoo` stands for all models of the
+tests (tests/python/torch/zoo.py), each in a process of its own. `--memory MODE` measures the memory
+of the process with one setting beside that of its plan.
 Models of transformers, timm and torchvision have random weights; those not installed are left out.
 """
 
 import argparse
 import copy
+import ctypes
+import gc
 import json
 import pathlib
-import resource
 import statistics
+import subprocess
 import sys
 import time
 import warnings
@@ -24,7 +28,7 @@ from torch.nn import functional as F
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "python" / "torch")]
-import vision  # noqa: E402,F401  declares torchvision's operators beside a CPU build of torch
+import zoo  # noqa: E402
 
 warnings.filterwarnings("ignore")
 MODES = ("eager", "inductor", "plans", "step")
@@ -38,6 +42,25 @@ class WithLoss(nn.Module):
     def forward(self, *batch):
         *inputs, labels = batch
         return F.cross_entropy(self.model(*inputs), labels)
+
+
+class OfZoo(nn.Module):
+    """A model of the tests with its loss, as a module of the batch."""
+
+    def __init__(self, case):
+        super().__init__()
+        self.model, self.loss = case.module, case.loss
+        self.names = list(case.kwargs)
+
+    def forward(self, *batch):
+        count = len(batch) - len(self.names)
+        return self.loss(self.model(*batch[:count], **dict(zip(self.names, batch[count:]))))
+
+
+def of_zoo(name):
+    case = zoo.MODELS[name].make()
+    zoo.without_dropout(case.module)
+    return OfZoo(case), (*case.args, *case.kwargs.values())
 
 
 class OfTransformers(nn.Module):
@@ -106,6 +129,12 @@ MODELS = {
 }
 
 
+def made(name):
+    """Returns a model whose output is the loss, and its batch."""
+    torch.manual_seed(0)
+    return MODELS[name]() if name in MODELS else of_zoo(name)
+
+
 def stepper(mode, model, batch):
     """Returns a function of no arguments that trains one step and returns the loss."""
     import weft.torch
@@ -131,18 +160,22 @@ def stepper(mode, model, batch):
     return train
 
 
-def rounds(model, batch, modes, seconds):
-    """Returns the milliseconds of each mode, by round."""
-    steps = {mode: stepper(mode, model, batch) for mode in modes}
-    for step in steps.values():
-        for _ in range(4):
-            step()
+def timed(step):
     begin = time.perf_counter()
-    steps[modes[0]]()
-    repeats = max(1, int(0.1 / (time.perf_counter() - begin)))
-    times = {mode: [] for mode in modes}
+    step()
+    return time.perf_counter() - begin
+
+
+def rounds(steps, seconds):
+    """Returns the milliseconds of each setting, by round."""
+    for step in steps.values():
+        for _ in range(3):
+            step()
+    slowest = max(timed(step) for step in steps.values())
+    repeats = max(1, int(0.05 / slowest))
+    times = {mode: [] for mode in steps}
     end = time.time() + seconds
-    while time.time() < end or len(times[modes[0]]) < 5:
+    while time.time() < end or len(next(iter(times.values()))) < 5:
         for mode, step in steps.items():
             step()
             begin = time.perf_counter()
@@ -152,14 +185,72 @@ def rounds(model, batch, modes, seconds):
     return times
 
 
-def first(model, batch, mode):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    begin = time.time()
-    stepper(mode, model, batch)()
-    seconds = time.time() - begin
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"mode": mode, "first_s": round(seconds, 2), "rss_mb": round(peak),
-            "before_mb": round(before)}
+def row_of(name, modes, seconds):
+    """Returns the measured row of a model; a setting that refuses it is left out, with its words."""
+    try:
+        model, batch = made(name)
+    except ImportError as error:
+        return {"model": name, "left_out": str(error)}
+    row = {"model": name, "first_s": {}, "refused": {}}
+    steps = {}
+    for mode in modes:
+        torch._dynamo.reset()
+        try:
+            step = stepper(mode, model, batch)
+            row["first_s"][mode] = round(timed(step), 2)
+            steps[mode] = step
+        except Exception as error:  # a row says what any setting refuses
+            row["refused"][mode] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
+    times = rounds(steps, seconds)
+    row["rounds"] = len(times[modes[0]])
+    row["ms"] = {mode: round(statistics.median(t), 3) for mode, t in times.items()}
+    peers = [times[m] for m in ("eager", "inductor") if m in times]
+    for ours in ("plans", "step"):
+        if ours in times and peers:
+            paired = [min(others) / own for own, *others in zip(times[ours], *peers)]
+            row[f"{ours}_over_best"] = round(statistics.median(paired), 3)
+    return row
+
+
+def mebibytes(field):
+    """Returns a field of this process's status: VmRSS, or VmHWM for its peak."""
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) / 1024
+    raise KeyError(field)
+
+
+def memory(name, mode):
+    """Returns MiB of this process: before the model, planned on top of that, and the peak."""
+    import weft.torch
+
+    small_step = stepper(mode, *made("small"))  # brings in what a first step imports
+    small_step()
+    model, batch = made(name)
+    del model, batch
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    before = mebibytes("VmRSS")
+    model, batch = made(name)
+    plan = weft.plan(model.train(), batch, loss=lambda loss: loss)["cpu"]
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    step = stepper(mode, model, batch)
+    del model
+    for _ in range(4):
+        step()
+    return {"model": name, "mode": mode, "before_mib": round(before),
+            "plan_mib": round(plan.memory_bytes / 2**20), "peak_mib": round(mebibytes("VmHWM"))}
+
+
+def summary(rows):
+    """Prints what the rows say of all models."""
+    for ours in ("plans", "step"):
+        ratios = sorted(r[f"{ours}_over_best"] for r in rows if f"{ours}_over_best" in r)
+        if ratios:
+            behind = [r["model"] for r in rows if r.get(f"{ours}_over_best", 1) < 1]
+            print(json.dumps({
+                "of": ours, "models": len(ratios), "median": statistics.median(ratios),
+                "least": ratios[0], "behind": behind}))
 
 
 def main():
@@ -167,30 +258,24 @@ def main():
     parser.add_argument("models", nargs="*", default=list(MODELS))
     parser.add_argument("--seconds", type=float, default=20, help="for the rounds of one model")
     parser.add_argument("--modes", default=",".join(MODES))
-    parser.add_argument("--first", metavar="MODE", help="a first step, in this process")
+    parser.add_argument("--memory", metavar="MODE", help="memory with one setting, of one model")
     options = parser.parse_args()
     torch.set_num_threads(2)
-    for name in options.models or MODELS:
-        torch.manual_seed(0)
-        torch._dynamo.reset()
-        try:
-            model, batch = MODELS[name]()
-        except ImportError as error:
-            print(json.dumps({"model": name, "left_out": str(error)}))
-            continue
-        if options.first:
-            print(json.dumps({"model": name, **first(model, batch, options.first)}), flush=True)
-            continue
-        modes = options.modes.split(",")
-        times = rounds(model, batch, modes, options.seconds)
-        row = {"model": name, "rounds": len(times[modes[0]])}
-        row["ms"] = {mode: round(statistics.median(t), 3) for mode, t in times.items()}
-        for ours in ("plans", "step"):
-            peers = [times[m] for m in ("eager", "inductor") if m in times]
-            if ours in times and peers:
-                paired = [min(others) / own for own, *others in zip(times[ours], *peers)]
-                row[f"{ours}_over_best"] = round(statistics.median(paired), 3)
-        print(json.dumps(row), flush=True)
+    names = list(zoo.MODELS) if options.models == ["zoo"] else options.models
+    rows = []
+    for name in names:
+        if options.memory:
+            print(json.dumps(memory(name, options.memory)), flush=True)
+        elif len(names) > 1:  # a process of its own: dynamo and allocators remember
+            command = [sys.executable, __file__, name, "--seconds", str(options.seconds),
+                       "--modes", options.modes]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+            print(done.stdout or json.dumps({"model": name, "left_out": "ended early"}),
+                  end="" if done.stdout else "\n", flush=True)
+            rows += [json.loads(line) for line in done.stdout.splitlines()]
+        else:
+            print(json.dumps(row_of(name, options.modes.split(","), options.seconds)), flush=True)
+    summary(rows)
 
 
 if __name__ == "__main__":

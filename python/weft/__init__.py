@@ -6,6 +6,7 @@ a graph, which is computed when a value is read, or as one planned step by weft.
 
 from importlib import metadata as _metadata
 
+from . import _process  # noqa: F401  first, as it imports the extension between two looks at the memory
 from . import _weft
 from ._arrays import asarray, from_dlpack, tensor
 from ._compiled import Compiled, compile

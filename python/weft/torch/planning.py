@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from .. import _weft as w
 from .._compiled import _bytes
+from .._process import LIBRARY_BYTES, resident_bytes
 from .fallback import fallback_of
 from .lower import Failed, lower
 from .optimizers import Update
@@ -178,6 +179,7 @@ class DevicePlan:
     runtime_bytes: int
     data_bytes: int
     memory_bytes: int
+    process_bytes: int  # on this machine's CPU, what this process will have at its peak
     device_bytes: int
     flops: float
     bytes: float
@@ -269,6 +271,7 @@ def plan(model, inputs=(), *, on="cpu", loss=None, optimizer="adamw", precision=
         kwargs = inputs
     else:
         args = inputs if isinstance(inputs, tuple) else (inputs,)
+    flat = pytree.tree_leaves((args, kwargs))
     traced = Traced(model, args, kwargs, loss)
     program = Program(traced, optimizer)
     options = w.StepOptions(precision=precision, memory=_bytes(memory), recompute=recompute)
@@ -280,7 +283,8 @@ def plan(model, inputs=(), *, on="cpu", loss=None, optimizer="adamw", precision=
     for device in [on] if isinstance(on, str) else on:
         with program.refusals(lambda failed: refusal("plan", failed)):
             found = w._plan(step, program.types, device, options, program.sums())
-        plans.append(_device_plan(device, found))
+        held = _held_bytes(model, flat) if found.get("runtime_bytes") else None
+        plans.append(_device_plan(device, found, held))
     return ModelPlan(type(model).__name__, plans, note, time.perf_counter() - begin)
 
 
@@ -291,12 +295,24 @@ def refusal(what, failed):
     return w.UsageError(f"[{what}] torch's {fallback_of(failed.node, failed.reason)}")
 
 
-def _device_plan(name, found):
+def _held_bytes(model, batch):
+    """Returns the bytes that this process has now beside the model, the batch and weft."""
+    tensors = [*model.parameters(), *model.buffers(), *batch]
+    own = {
+        t.data_ptr(): t.numel() * t.element_size() for t in tensors
+        if isinstance(t, torch.Tensor) and t.device.type == "cpu"
+    }
+    return max(resident_bytes() - LIBRARY_BYTES - sum(own.values()), 0)
+
+
+def _device_plan(name, found, held):
+    """`held` are the bytes of the process beside the plan; None on a device."""
     values = {
         field.name: found.get(field.name, 0)
         for field in dataclasses.fields(DevicePlan)
     }
     values.update(
+        process_bytes=0 if held is None else found["memory_bytes"] + held,
         name=name, device=found.get("device") or name, refusal=found.get("refusal", ""),
         state=dict(found.get("state", [])), remedies=list(found["remedies"]))
     return DevicePlan(**values)

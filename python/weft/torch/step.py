@@ -25,7 +25,6 @@ from .state import Stated, assigning, check_apart
 from .table import decompositions
 
 
-
 class Step:
     """A training step of a torch model; call it with a batch, it returns the loss."""
 
@@ -93,14 +92,16 @@ class Step:
         raise w.UsageError("[step] nothing of the loss needs a gradient")
 
     def __call__(self, *args, **kwargs):
+        if not torch.is_grad_enabled():
+            with torch.enable_grad():
+                return self(*args, **kwargs)
         if self.update.has_moved() or self.update.key() != self.form or any(
             plan.places.have_moved() for plan in self.plans if plan.places is not None
         ):
             self._forget()
-        with torch.enable_grad():
-            loss = self._quick(args, kwargs)
-            if loss is None:
-                loss = self._by_dynamo(args, kwargs)
+        loss = self._quick(args, kwargs)
+        if loss is None:
+            loss = self._by_dynamo(args, kwargs)
         self.micro_step = (self.micro_step + 1) % self.accumulate
         if self.micro_step == 0:
             self.update.after_run()
@@ -122,14 +123,14 @@ class Step:
         scope = {"self": self, "args": args, "kwargs": kwargs}
         for guards, plan in self.known:
             if guards.check(scope):
-                return plan.run_leaves(pytree.tree_leaves((args, kwargs)))
+                return plan.run_leaves(_leaves(args, kwargs))
         return None
 
     def _by_dynamo(self, args, kwargs):
         self._ran = None
         loss = self._function(args, kwargs).detach()
         plan = self._ran
-        if plan is not None and plan.learn(pytree.tree_leaves((args, kwargs)), loss):
+        if plan is not None and plan.learn(_leaves(args, kwargs), loss):
             entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(self._code)
             known = [guards for guards, _ in self.known]
             for entry in entries:
@@ -329,6 +330,12 @@ class StepPlan(Lowered):
         for i, leaf in self.leaves:
             args[i] = leaves[leaf]
         return self._run(args)[self.loss]
+
+
+def _leaves(args, kwargs):
+    if not kwargs and all(isinstance(arg, torch.Tensor) for arg in args):
+        return args  # as tree_leaves() says, which takes as long as a small plan
+    return pytree.tree_leaves((args, kwargs))
 
 
 def _with_own_code(method):
