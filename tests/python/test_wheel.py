@@ -178,6 +178,9 @@ x = weft.rand((4, 6))
 part: weft.Tensor = x[1:, None].sum(1, keepdims=True) + 2 * x.T.softmax(-1).max()
 values, indices = x.topk(2)
 array: np.ndarray = values.numpy()
+memory: int = weft.Device("h100").memory_bytes
+with weft.DeviceScope("cpu"):
+    total: float = x.sum().item()
 shape: tuple[int, ...] = weft.asarray(images).shape
 try:
     x @ weft.rand((3, 3))
