@@ -42,7 +42,9 @@ class Progress(Generic[Item]):
     def show(self, **values: SupportsFloat) -> None:
         """Shows values behind the line, as show(loss=loss), and keeps them for the curve."""
         for name, value in values.items():
-            self.values.setdefault(name, []).append((self._shown + self.done, float(value)))
+            # torch warns where float() takes a tensor with a gradient.
+            number = float(value.item() if hasattr(value, "item") else value)
+            self.values.setdefault(name, []).append((self._shown + self.done, number))
 
     def __len__(self) -> int:
         if self.total is None:

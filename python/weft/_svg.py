@@ -90,6 +90,15 @@ def _scale(first, last, from_pixel, to_pixel):
     return lambda value: from_pixel + (value - first) / (last - first) * (to_pixel - from_pixel)
 
 
+def _steps(points, end):
+    """Returns the corners of a line that keeps each point's height until the next one, or `end`."""
+    corners = points[:1]
+    for x, y in points[1:]:
+        if y != corners[-1][1]:
+            corners += [(x, corners[-1][1]), (x, y)]
+    return corners + [(end, corners[-1][1])] if corners else []
+
+
 def memory_svg(title, state, live, arena_bytes):
     """Draws the bytes that are live during each kernel of a plan: `live` of the arena, by category,
     on top of `state`, which is there throughout. A dashed line is what the plan takes."""
@@ -117,8 +126,8 @@ def memory_svg(title, state, live, arena_bytes):
     below = [0.0] * len(columns)
     for row, (name, amounts) in enumerate(layers.items()):
         above = [b + amounts[shown] for b, (_, _, shown) in zip(below, columns)]
-        upper, lower = ([(x(edge), y(bytes)) for bytes, (first, last, _) in zip(edges, columns)
-                         for edge in (first, last)] for edges in (above, below))
+        upper, lower = (_steps([(x(k), y(bytes)) for bytes, (k, _, _) in zip(edges, columns)],
+                               x(kernels)) for edges in (above, below))
         colour = _colour(name)
         canvas.path(upper + lower[::-1], colour, filled=True)
         canvas.legend(row, colour, name)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import warnings
 from xml.etree import ElementTree
 
 import numpy as np
@@ -145,6 +146,17 @@ def test_a_notebook_has_one_display_with_the_curve_at_the_end(monkeypatch, capsy
     assert [data["text/plain"].split()[0] for data in shown] == ["1/4", "2/4", "3/4", "4/4", "4/4"]
     assert "<svg" in shown[-1]["text/html"] and all("text/html" not in d for d in shown[:-1])
     assert capsys.readouterr() == ("", "")
+
+
+def test_values_of_a_loop_may_be_tensors():
+    torch = pytest.importorskip("torch")
+    run = weft.progress([1])
+    for _ in run:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run.show(theirs=torch.ones((), requires_grad=True) * 2, ours=weft.tensor(3.0), number=4)
+    assert {name: points[0][1] for name, points in run.values.items()} == {
+        "theirs": 2, "ours": 3, "number": 4}
 
 
 def test_a_loop_may_end_early_and_begin_again(monkeypatch):
