@@ -1,4 +1,4 @@
-"""Draws plans and losses as SVG: text that notebooks and browsers show, without a plotting package."""
+"""Draws plans and losses as SVG, which notebooks and browsers show, without a plotting package."""
 
 import html
 import math

@@ -1,4 +1,4 @@
-"""Runs the cells "PyTorch" and "weft in Python" of docs/from-pytorch.md, and compares what they give.
+"""Runs the cells "PyTorch" and "weft in Python" of docs/from-pytorch.md, and compares results.
 
 A cell's pieces of code are compared one by one. A "-" in the last column is a row that the package
 cannot do yet: writing code there is all it takes to have it tested, and where the code needs names

@@ -81,7 +81,8 @@ def test_pictures_of_nothing():
     from weft._svg import bars_svg, curves_svg, memory_svg
 
     for svg in (memory_svg("", {}, {}, 0), bars_svg("", {}), curves_svg("", {}),
-                curves_svg("", {"loss": [(0, float("nan"))]}), curves_svg("", {"loss": [(3, 0.0)]})):
+                curves_svg("", {"loss": [(0, float("nan"))]}),
+                curves_svg("", {"loss": [(3, 0.0)]})):
         shapes(svg, "text")
 
 
@@ -228,8 +229,8 @@ def test_a_cell_of_torch_finds_its_plans_again(tmp_path):
             run_cell(cell)
             assert loss.item() == first
         assert weft.torch.report().plans == plans and kernels() == before
-        cell = "class Net(nn.Sequential):\\n  def forward(self, x): return super().forward(x)\\n" + (
-            cell.replace("nn.Sequential(", "Net("))
+        own = "class Net(nn.Sequential):\\n  def forward(self, x): return super().forward(x)\\n"
+        cell = own + cell.replace("nn.Sequential(", "Net(")
         run_cell(cell)
         before = kernels()
         run_cell(cell)  # another class of this name: planned anew, with the kernels that are there
