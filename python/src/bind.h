@@ -46,6 +46,7 @@ void bind_steps(nb::module_& m);
 void bind_exchange(nb::module_& m);
 void bind_export(nb::module_& m);
 void bind_planning(nb::module_& m);
+void bind_devices(nb::module_& m);
 void bind_optimizers(nb::module_& m);
 
 // Defines an operation as a function of the module and as a method of tensors and variables, which

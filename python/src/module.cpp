@@ -31,6 +31,7 @@ NB_MODULE(_weft, m) {
   bind_steps(m);
   bind_exchange(m);
   bind_planning(m);
+  bind_devices(m);
   bind_export(m);
   bind_optimizers(m);
   m.attr("__version__") = std::string(weft::version::number);

@@ -1,6 +1,7 @@
 // Plans of steps that do not run here: memory and time on any device, and what would make it fit.
 #include "weft/base/host/stopwatch.h"
 #include "weft/device/registry.h"
+#include "weft/planner/costs.h"
 #include "weft/planner/planner.h"
 #include "weft/tensor/device.h"
 
@@ -57,6 +58,7 @@ nb::dict figures(const PlanAnswer& found) {
   all["least_seconds"] = found.seconds;
   all["seconds"] = found.expected_seconds();
   all["rematerialized"] = found.rematerialized;
+  all["live_bytes"] = by_name(live_by_category(*found.plans.front().plan));
   return all;
 }
 

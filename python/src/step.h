@@ -1,17 +1,40 @@
 // Declares compiled steps as Python has them.
 #pragma once
 
+#include <map>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "weft/ir/graph.h"
 #include "weft/ir/plan_summary.h"
 #include "weft/ir/step_options.h"
+#include "weft/ir/variable.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/compile.h"
 
 #include "python/src/bind.h"
 
 namespace weft::python {
+
+// Bytes that are live during each launch of a plan, and bytes of state.
+using LiveBytes = std::map<Category, std::vector<double>>;
+using StateBytes = std::map<Category, size_t>;
+
+// Returns a dict of what is known by category, by the categories' names and in their order.
+template <class Value>
+nb::dict by_name(const std::map<Category, Value>& categories) {
+  nb::dict named;
+  for (const auto& [category, value] : categories)
+    named[nb::cast(std::string(name(category)))] = value;
+  return named;
+}
+
+// A StepPlan is the summary of a plan, with its memory over time.
+struct StepPlan : PlanSummary {
+  LiveBytes live;
+  StateBytes state;
+};
 
 using PyType = std::pair<DType, Shape>;
 std::vector<Type> types_of(const std::vector<PyType>& given);
@@ -35,8 +58,8 @@ class Step {
   void run_at(std::span<const std::byte* const> inputs, std::span<std::byte* const> results);
   const std::vector<Type>& bound_types() const { return bound_; }
   const Executable& bound() const;  // throws before bind()
-  PlanSummary plan(const std::vector<PyType>& types);
-  PlanSummary plan_on(const std::string& device, const std::vector<PyType>& types);
+  StepPlan plan(const std::vector<PyType>& types);
+  StepPlan plan_on(const std::string& device, const std::vector<PyType>& types);
 
   Graph capture(const std::vector<PyType>& types) const;
 
@@ -47,6 +70,7 @@ class Step {
   std::vector<Tensor> call(std::span<const Tensor> inputs);
 
   nb::object function_;
+  std::string device_;  // of the options
   std::optional<CompiledStep> step_;
   std::vector<Type> bound_;
   const Executable* executable_ = nullptr;  // for bound_

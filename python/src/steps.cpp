@@ -5,6 +5,7 @@
 #include "weft/base/memory/storage.h"
 #include "weft/ir/plan.h"
 #include "weft/ops/autodiff.h"
+#include "weft/planner/costs.h"
 
 #include "python/src/step.h"
 
@@ -49,6 +50,7 @@ void check_process() {
 
 Step::Step(nb::callable function, const StepOptions& options)
     : function_(std::move(function)),
+      device_(options.device),
       step_(
           std::in_place, [this](std::span<const Tensor> inputs) { return call(inputs); }, options) {
 }
@@ -86,12 +88,20 @@ const Executable& Step::bound() const {
   return *executable_;
 }
 
-PlanSummary Step::plan(const std::vector<PyType>& types) {
-  return in_session([&] { return step_->plan(types_of(types)); });
-}
+StepPlan Step::plan(const std::vector<PyType>& types) { return plan_on(device_, types); }
 
-PlanSummary Step::plan_on(const std::string& device, const std::vector<PyType>& types) {
-  return in_session([&] { return step_->plan_on(device, types_of(types)); });
+StepPlan Step::plan_on(const std::string& device, const std::vector<PyType>& types) {
+  return in_session([&] {
+    LiveBytes live;
+    StateBytes state;
+    const PlanSummary summary = step_->plan_on(device, types_of(types), [&](const Plan& plan) {
+      live = live_by_category(plan);
+      for (const Slot& slot : plan.slots)
+        if (slot.space == Space::state && plan.variable(slot).sources.empty())
+          state[slot.category] += slot.bytes;
+    });
+    return StepPlan{summary, std::move(live), std::move(state)};
+  });
 }
 
 Graph Step::capture(const std::vector<PyType>& types) const {
@@ -204,7 +214,7 @@ void bind_gradients(nb::module_& m) {
 }  // namespace
 
 void bind_steps(nb::module_& m) {
-  nb::class_<PlanSummary>(m, "PlanSummary", "Memory, work and time of a planned step.")
+  nb::class_<StepPlan>(m, "PlanSummary", "Memory, work and time of a planned step.")
       .def_ro("device", &PlanSummary::device)
       .def_ro("state_bytes", &PlanSummary::state_bytes)
       .def_ro("constant_bytes", &PlanSummary::constant_bytes)
@@ -219,8 +229,14 @@ void bind_steps(nb::module_& m) {
       .def_ro("launches", &PlanSummary::launches)
       .def_ro("rematerialized", &PlanSummary::rematerialized)
       .def_prop_ro("memory_bytes", &PlanSummary::memory_bytes)
-      .def_prop_ro("least_seconds", [](const PlanSummary& plan) { return plan.seconds; })
-      .def_prop_ro("seconds", &PlanSummary::expected_seconds);
+      .def_prop_ro("least_seconds", [](const StepPlan& plan) { return plan.seconds; })
+      .def_prop_ro("seconds", &PlanSummary::expected_seconds)
+      .def_prop_ro(
+          "live_bytes", [](const StepPlan& plan) { return by_name(plan.live); },
+          "Bytes that are live in the arena during each launch, by category.")
+      .def_prop_ro(
+          "state", [](const StepPlan& plan) { return by_name(plan.state); },
+          "Bytes of state, by category.");
   nb::class_<StepOptions>(m, "StepOptions")
       .def(
           "__init__",

@@ -6,10 +6,11 @@ a graph, which is computed when a value is read, or as one planned step by weft.
 
 from importlib import metadata as _metadata
 
-from . import _process  # noqa: F401  first, as it imports the extension between two looks at the memory
-from . import _weft
-from ._arrays import asarray, from_dlpack, tensor
-from ._compiled import Compiled, compile
+from . import _process  # noqa: F401  first, as it sees the memory before and with the extension
+from . import _html, _weft  # noqa: F401  _html tells Jupyter what tensors and plans look like
+from ._arrays import asarray as asarray, from_dlpack as from_dlpack, tensor as tensor
+from ._compiled import Compiled as Compiled, compile as compile
+from ._progress import Progress as Progress, progress as progress
 from ._weft import *  # noqa: F403
 
 try:

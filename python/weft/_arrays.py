@@ -1,13 +1,16 @@
 """Tensors from arrays of other libraries, and arrays from tensors, without copies."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import DTypeLike
 
 from . import _weft
 from ._dtypes import name_of, numpy_dtype
 from ._weft import Tensor, Variable
 
 
-def tensor(data, dtype=None) -> Tensor:
+def tensor(data: Any, dtype: DTypeLike | None = None) -> Tensor:
     """Returns a tensor with a copy of `data`: a number, nested lists, an array, another tensor.
 
     As in PyTorch, Python's integers become i64 and its fractions f32.
@@ -26,7 +29,7 @@ def tensor(data, dtype=None) -> Tensor:
     return _over(np.array(data, data.dtype.newbyteorder("="), order="C"))
 
 
-def asarray(data, dtype=None) -> Tensor:
+def asarray(data: Any, dtype: DTypeLike | None = None) -> Tensor:
     """Returns a tensor over the memory of an array, without a copy where it is row-major.
 
     The tensor keeps the array alive. Its elements are read when the tensor is, so what is written
@@ -40,7 +43,7 @@ def asarray(data, dtype=None) -> Tensor:
     return made if dtype is None else made.cast(dtype)
 
 
-def from_dlpack(data) -> Tensor:
+def from_dlpack(data: Any) -> Tensor:
     """Returns a tensor over the memory of any object with __dlpack__ on the CPU."""
     if not hasattr(data, "__dlpack__"):
         raise TypeError(f"from_dlpack() takes an object with __dlpack__. Got {type(data).__name__}")

@@ -3,6 +3,8 @@
 import functools
 import inspect
 import os
+from collections.abc import Callable
+from typing import Any, overload
 
 from . import _weft
 from ._arrays import asarray
@@ -79,12 +81,12 @@ class Compiled:
             variant = self._variants[key] = _Variant(self._function, self._options, form, fixed)
         return variant, [asarray(array) for array in arrays]
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         variant, tensors = self._bind(args, kwargs)
         results = variant.step.run(tensors)  # captures the form of the results first
         return _unflatten(variant.form, results)
 
-    def plan(self, *args, on=None, **kwargs) -> PlanSummary:
+    def plan(self, *args: Any, on: str | None = None, **kwargs: Any) -> PlanSummary:
         """Returns memory, work and time of a run for these arguments, without running it."""
         variant, tensors = self._bind(args, kwargs)
         types = [(tensor.dtype, tensor.shape) for tensor in tensors]
@@ -111,8 +113,17 @@ class _Variant:
         self.step = Step(capture, options)
 
 
-def compile(function=None, *, mode="train", device="auto", precision="f32", memory=0,
-            recompute="automatic"):
+@overload
+def compile(function: Callable[..., Any], *, mode: str = ..., device: str = ...,
+            precision: str = ..., memory: int | str = ..., recompute: str = ...) -> Compiled: ...
+@overload
+def compile(function: None = None, *, mode: str = ..., device: str = ..., precision: str = ...,
+            memory: int | str = ..., recompute: str = ...
+            ) -> Callable[[Callable[..., Any]], Compiled]: ...
+def compile(function: Callable[..., Any] | None = None, *, mode: str = "train",
+            device: str = "auto", precision: str = "f32", memory: int | str = 0,
+            recompute: str = "automatic"
+            ) -> Compiled | Callable[[Callable[..., Any]], Compiled]:
     """Compiles a function of tensors, as a decorator or by a call.
 
     The first call for each list of input types captures the function, plans it and runs the plan;

@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def rows():
     for line in (ROOT / "docs/from-pytorch.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if len(cells) == 3 and "`" in cells[2]:
+        if len(cells) == 4 and "`" in cells[2]:
             yield cells
 
 
@@ -29,7 +29,7 @@ def lines_of(path, comment):
 class FromPyTorch(unittest.TestCase):
     def test_every_line_of_weft_stands_in_the_example(self):
         example = joined((ROOT / "examples/06_from_pytorch.cpp").read_text(encoding="utf-8"))
-        for what, _, weft in rows():
+        for what, _, weft, _ in rows():
             for code in re.findall(r"`([^`]+)`", weft):
                 self.assertIn(joined(code), example, what)
 

@@ -824,3 +824,23 @@ def test_compiled_functions_do_not_leak():
     """)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 60, f"200 functions left {done.stdout} MB"  # each has 1.5 MB
+
+
+# ---- devices -------------------------------------------------------------------------------------
+
+
+def test_devices():
+    cpu = weft.devices()[0]
+    assert cpu.name == "cpu" and cpu.is_present and "Device('cpu')" in repr(cpu)
+    assert weft.Device("h100").memory_bytes > 2**36
+    with pytest.raises(weft.UsageError, match="h1000"):
+        weft.Device("h1000")
+
+
+def test_values_are_computed_on_the_device_of_a_scope():
+    with weft.DeviceScope("reference"):
+        here = (weft.tensor([1.0, 2.0]) * 3).numpy()
+    assert (here == [3, 6]).all()
+    if not weft.Device("cuda").is_present:
+        with pytest.raises(weft.DeviceError), weft.DeviceScope("cuda"):
+            pass

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import brought
 import pytest
 
 pytestmark = pytest.mark.slow
@@ -139,6 +140,66 @@ def test_program_in_fresh_environment(installed, environment, tmp_path):
     assert version.split()[1].startswith(package[0])
     assert "site-packages" in package[1] and str(TREE / "python") not in package[1]
     assert len(list(Path(package[1]).parent.glob("_weft*.pyi"))) == 1
+
+
+# Each line has the type that a reader expects, which mypy --strict finds in the installed package.
+TYPED = """
+import numpy as np
+
+import weft
+
+w = weft.Variable("w", "f32", (784, 10))
+optimizer = weft.AdamW([w], lr=1e-3)
+
+
+@weft.compile
+def train(images: weft.Tensor, labels: weft.Tensor) -> weft.Tensor:
+    loss = weft.cross_entropy(images @ w, labels)
+    optimizer.step(weft.grad(loss, [w]))
+    return loss
+
+
+@weft.compile(mode="eval")
+def predict(images: weft.Tensor) -> weft.Tensor:
+    return (images @ w).argmax(-1)
+
+
+images, labels = np.random.rand(32, 784).astype("f4"), np.arange(32) % 10
+run = weft.progress(range(3))
+for number in run:
+    half: int = number // 2
+    run.show(loss=train(images, labels).item())
+plan = train.plan(images, labels, on="h100")
+seconds: float = plan.seconds
+svg: str = plan.memory_svg()
+live: dict[str, list[float]] = plan.live_bytes
+right: float = (predict(images) == labels).sum().item()
+x = weft.rand((4, 6))
+part: weft.Tensor = x[1:, None].sum(1, keepdims=True) + 2 * x.T.softmax(-1).max()
+values, indices = x.topk(2)
+array: np.ndarray = values.numpy()
+memory: int = weft.Device("h100").memory_bytes
+with weft.DeviceScope("cpu"):
+    total: float = x.sum().item()
+shape: tuple[int, ...] = weft.asarray(images).shape
+try:
+    x @ weft.rand((3, 3))
+except weft.UsageError as error:
+    code: int = error.exit_code
+"""
+
+
+def test_types_of_a_program(installed, environment, tmp_path):
+    brought.need("mypy")
+    program = tmp_path / "program.py"
+    program.write_text(TYPED)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "mypy"]
+    run([*command, "--python-executable", installed, program], env=environment, cwd=tmp_path)
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(TYPED + "text: str = train.plan(images, labels).arena_bytes\n")
+    with pytest.raises(AssertionError, match='"int".*"str"'):
+        run([*command, "--python-executable", installed, wrong], env=environment, cwd=tmp_path)
+    run([installed, program], env=environment, cwd=tmp_path)
 
 
 def test_metadata(installed, environment):

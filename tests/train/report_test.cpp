@@ -1,5 +1,6 @@
 #include "weft/train/run/report.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <numeric>
@@ -223,6 +224,10 @@ TEST_CASE("tables of memory and work add up to the plan") {
     size_t memory = 0;
     for (auto& [category, bytes] : memory_by_category(*step.plan)) memory += bytes;
     CHECK(memory == step.plan->arena_bytes);
+    std::vector<double> over_time(step.plan->launches.size());
+    for (const auto& [category, bytes] : live_by_category(*step.plan))
+      for (size_t i = 0; i < bytes.size(); ++i) over_time[i] += bytes[i];
+    CHECK(std::ranges::max(over_time) == static_cast<double>(step.plan->live_peak_bytes));
     double flops = 0;
     int kernels = 0;
     size_t live = 0;

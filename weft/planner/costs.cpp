@@ -1,5 +1,6 @@
 #include "weft/planner/costs.h"
 
+#include <algorithm>
 #include <map>
 
 namespace weft {
@@ -51,6 +52,19 @@ std::vector<std::pair<std::string, size_t>> memory_by_category(const Plan& plan)
   for (const auto& [category, bytes] : live) rows.emplace_back(name(category), bytes);
   if (plan.arena_bytes > total) rows.emplace_back("unused", plan.arena_bytes - total);
   return rows;
+}
+
+std::map<Category, std::vector<double>> live_by_category(const Plan& plan) {
+  std::map<Category, std::vector<double>> live;
+  const int launches = static_cast<int>(plan.launches.size());
+  for (const Slot& slot : plan.slots) {
+    if (!in_arena(slot)) continue;
+    std::vector<double>& bytes = live[slot.category];
+    bytes.resize(plan.launches.size());
+    for (int i = std::max(0, slot.first); i <= std::min(slot.last, launches - 1); ++i)
+      bytes[static_cast<size_t>(i)] += static_cast<double>(slot.bytes);
+  }
+  return live;
 }
 
 std::string module_prefix(const std::string& module, int depth) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,9 @@ namespace weft {
 // Returns the bytes of the arena by category at the launch where most are live, then the
 // fragmentation between them ("unused"). The sum is arena_bytes.
 std::vector<std::pair<std::string, size_t>> memory_by_category(const Plan& plan);
+
+// Returns the live bytes of the arena by category, during each launch.
+std::map<Category, std::vector<double>> live_by_category(const Plan& plan);
 
 struct ModuleCost {
   std::string module;  // "" for kernels that belong to no module

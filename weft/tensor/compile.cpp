@@ -296,21 +296,23 @@ PlanSummary CompiledStep::plan(std::span<const Type> types) {
   return plan_on(state_->options.device, types);
 }
 
-PlanSummary CompiledStep::plan_on(const Device& on, std::span<const Type> types) {
+PlanSummary CompiledStep::plan_on(const Device& on, std::span<const Type> types,
+                                  const std::function<void(const Plan&)>& see) {
   const SessionUse use(state_->session);
   const StepOptions& options = state_->options;
   const std::string& device = on.name();
   const KernelLibrary& own = library(device);
   const KernelLibrary& planner = own.only_plans() ? own : library("null:" + device);
   const MachineSpec machine = known_spec(device);
-  PlanSummary summary;
-  if (const Executable* known = state_->prepared(types); known && device == options.device)
-    summary = summarize(known->plan(), planner, machine);
-  else
-    summary = summarize(
-        compile_graph(state_->capture(types), planner, nullptr, {.step = options})->plan(), planner,
-        machine);
+  const Executable* known = state_->prepared(types);
+  std::unique_ptr<Executable> planned;
+  if (known == nullptr || device != options.device) {
+    planned = compile_graph(state_->capture(types), planner, nullptr, {.step = options});
+    known = planned.get();
+  }
+  PlanSummary summary = summarize(known->plan(), planner, machine);
   summary.device = machine.name.empty() ? device : machine.name;
+  if (see) see(known->plan());
   return summary;
 }
 

@@ -66,9 +66,10 @@ class CompiledStep {
   Executable& prepare(std::span<const Type> types);
   // Returns the memory and time of a run for inputs of these types, planned without running it or
   // allocating its memory, on the step's device or on another one. Throws Error(does_not_fit) as a
-  // run would.
+  // run would. `see` is shown the plan itself.
   PlanSummary plan(std::span<const Type> types);
-  PlanSummary plan_on(const Device& device, std::span<const Type> types);
+  PlanSummary plan_on(const Device& device, std::span<const Type> types,
+                      const std::function<void(const Plan&)>& see = {});
   // Results stay valid as handles; see Executable::run. The next run of this step replaces the
   // span, so threads that share the step take its results under enter().
   std::span<const Tensor> run(std::span<const Tensor> inputs);

@@ -5,6 +5,7 @@ The model is traced on fake tensors, so nothing of it is allocated or computed: 
 """
 
 import dataclasses
+import html
 import json
 import time
 
@@ -15,6 +16,7 @@ from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from .. import _html, _svg
 from .. import _weft as w
 from .._compiled import _bytes
 from .._process import LIBRARY_BYTES, resident_bytes
@@ -188,6 +190,22 @@ class DevicePlan:
     rematerialized: int
     remedies: list  # of (change, seconds), the quickest first
     refusal: str
+    live_bytes: dict  # in the arena during each kernel, by category
+
+    def _whole_state(self):
+        """Returns the bytes that are there throughout a run, by what they are for."""
+        return {**self.state, "constants": self.constant_bytes, "staging": self.staging_bytes}
+
+    def memory_svg(self):
+        """Returns a picture of the plan's memory over its kernels, as SVG text."""
+        return _svg.memory_svg(f"memory of a step on {self.name}", self._whole_state(),
+                               self.live_bytes, self.arena_bytes)
+
+    def bars_svg(self):
+        """Returns a picture of the plan's bytes by category, as SVG text."""
+        bytes = _html.amounts(self._whole_state(), self.live_bytes, self.arena_bytes)
+        return _svg.bars_svg(f"memory by category on {self.name}", {
+            **bytes, "data": self.data_bytes, "the process": self.runtime_bytes})
 
 
 class ModelPlan:
@@ -204,9 +222,10 @@ class ModelPlan:
         return iter(self.plans.values())
 
     def to_json(self):
-        return json.dumps(
-            {"model": self.model, "note": self.note,
-             "plans": [dataclasses.asdict(plan) for plan in self]}, indent=1)
+        plans = [dataclasses.asdict(plan) for plan in self]
+        for each in plans:
+            del each["live_bytes"]  # a number for every kernel
+        return json.dumps({"model": self.model, "note": self.note, "plans": plans}, indent=1)
 
     def _table(self):
         """Returns the rows of the table, in units that suit the largest of them."""
@@ -224,6 +243,17 @@ class ModelPlan:
                 f"{1e3 * plan.seconds:.3g}" if plan.seconds else "?", f"{plan.flops / size:.2f}"])
         return rows
 
+    def _remarks(self):
+        """Returns lines on the devices that the step does not fit."""
+        lines = []
+        for plan in self:
+            if plan.fits:
+                continue
+            lines.append(f"{plan.name}: {plan.refusal or 'needs more memory than it has'}")
+            for change, seconds in plan.remedies:
+                lines.append(f"  fits with {change}, {1e3 * seconds:.1f} ms a step")
+        return lines
+
     def __str__(self):
         rows = self._table()
         widths = [max(map(len, column)) for column in zip(*rows)]
@@ -232,24 +262,20 @@ class ModelPlan:
             cells = [row[0].ljust(widths[0])]
             cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
             lines.append("  ".join(cells))
-        for plan in self:
-            if plan.fits:
-                continue
-            lines.append(f"{plan.name}: {plan.refusal or 'needs more memory than it has'}")
-            for change, seconds in plan.remedies:
-                lines.append(f"  fits with {change}, {1e3 * seconds:.1f} ms a step")
-        return "\n".join(lines)
+        return "\n".join(lines + self._remarks())
 
     __repr__ = __str__
 
     def _repr_html_(self):
-        import html
-
-        head, *rows = [
-            "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
-            for tag, row in zip(["th"] + ["td"] * len(self.plans), self._table())]
-        body = "".join(f"<tr>{row}</tr>" for row in [head, *rows])
-        return f"<p>{html.escape(self.model)}: {html.escape(self.note)}</p><table>{body}</table>"
+        """Returns the table, and pictures of the first device that the step fits."""
+        parts = [f"<p>{html.escape(self.model)}: {html.escape(self.note)}</p>",
+                 _html.table(self._table())]
+        if remarks := self._remarks():
+            parts.append(f"<pre>{html.escape(chr(10).join(remarks))}</pre>")
+        shown = next((plan for plan in self if plan.fits and plan.live_bytes), None)
+        if shown is not None:
+            parts += [shown.bars_svg(), shown.memory_svg()]
+        return "".join(parts)
 
 
 def plan(model, inputs=(), *, on="cpu", loss=None, optimizer="adamw", precision="f32", memory=0,
@@ -314,5 +340,6 @@ def _device_plan(name, found, held):
     values.update(
         process_bytes=0 if held is None else found["memory_bytes"] + held,
         name=name, device=found.get("device") or name, refusal=found.get("refusal", ""),
-        state=dict(found.get("state", [])), remedies=list(found["remedies"]))
+        state=dict(found.get("state", [])), remedies=list(found["remedies"]),
+        live_bytes=found.get("live_bytes", {}))
     return DevicePlan(**values)

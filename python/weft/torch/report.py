@@ -2,6 +2,9 @@
 
 import collections
 import dataclasses
+import html
+
+from .. import _html, _svg
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,23 +83,17 @@ class Report:
     __repr__ = __str__
 
     def _repr_html_(self):
-        import html
-
-        rows = "".join(
-            f"<tr><td>{html.escape(g.name)}</td><td>{g.kind}</td><td>{g.in_plans} of "
-            f"{g.operations}</td><td>{g.plans}</td><td>{g.seconds:.2f}</td>"
-            f"<td>{g.arena_bytes / 2**20:.1f}</td><td>{g.argument_bytes / 2**20:.1f}</td></tr>"
-            for g in self.graphs
-        )
-        items = "".join(
-            f"<li>torch computes {count} of {html.escape(str(fallback))}</li>"
-            for fallback, count in self.fallbacks.most_common()
-        )
-        return (
-            "<table><tr><th>graph</th><th>pass</th><th>operations in plans</th><th>plans</th>"
-            "<th>s to plan</th><th>arena MiB</th><th>torch's MiB</th></tr>"
-            f"{rows}</table><ul>{items}</ul>"
-        )
+        rows = [["graph", "pass", "operations in plans", "plans", "s to plan", "arena",
+                 "in torch's memory"]]
+        rows += [[g.name, g.kind, f"{g.in_plans} of {g.operations}", g.plans, f"{g.seconds:.2f}",
+                  _svg.bytes_text(g.arena_bytes), _svg.bytes_text(g.argument_bytes)]
+                 for g in self.graphs]
+        remarks = [f"torch computes {count} of {fallback}"
+                   for fallback, count in self.fallbacks.most_common()]
+        remarks += [f"{count} graph breaks: {reason.splitlines()[0]}"
+                    for reason, count in self.graph_breaks.items()]
+        items = "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks)
+        return _html.table(rows) + (f"<ul>{items}</ul>" if items else "")
 
 
 _report = Report()

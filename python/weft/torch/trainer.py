@@ -1,6 +1,6 @@
 """weft in transformers' Trainer."""
 
-from .backend import backend
+from .backend import backend, prepare_dynamo
 
 
 def trainer_callback(**options):
@@ -15,6 +15,7 @@ def trainer_callback(**options):
 
     class Compile(TrainerCallback):
         def on_train_begin(self, args, state, control, model=None, **kwargs):
+            prepare_dynamo()  # again: transformers may have been imported after weft
             if model is not None:
                 model.compile(backend=backend, options=options or None)  # in place
 

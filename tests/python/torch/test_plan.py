@@ -57,12 +57,24 @@ def test_nothing_is_allocated_for_a_large_model():
     assert "<table>" in plans._repr_html_()
 
 
+def test_plans_are_shown_with_pictures():
+    plans = weft.plan(net(), BATCH, loss=cross_entropy, on=["cpu", "h100"])
+    for plan in plans:
+        most = max(map(sum, zip(*plan.live_bytes.values())))
+        assert 0 < most <= plan.arena_bytes
+        assert "parameters" in plan.memory_svg() and "optimizer" in plan.bars_svg()
+    page = plans._repr_html_()
+    assert page.count("<svg") == 2 and "memory by category on cpu" in page
+
+
 def test_remedies_say_what_would_make_it_fit():
     with torch.device("meta"):
         model = nn.Sequential(*[m for _ in range(24) for m in (nn.Linear(1024, 1024), nn.GELU())])
     x = torch.empty(262144, 1024, device="meta")
-    plan = weft.plan(model, x, on="rtx4090", loss=lambda o: o.mean(), optimizer="sgd")["rtx4090"]
+    plans = weft.plan(model, x, on="rtx4090", loss=lambda o: o.mean(), optimizer="sgd")
+    plan = plans["rtx4090"]
     assert not plan.fits
+    assert "<pre>rtx4090: " in plans._repr_html_() and "<svg" not in plans._repr_html_()
     assert any("recomputation" in change for change, _ in plan.remedies)
 
 

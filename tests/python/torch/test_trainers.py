@@ -1,41 +1,54 @@
-"""weft in the training loops of other libraries."""
+"""weft in the training loops of other libraries: the programs of examples/python."""
 
+import os
+import pathlib
+import runpy
+import sys
+
+import brought
 import pytest
 import torch
-from torch import nn
+from torch._dynamo.backends import registry
 
 import weft.torch
 
-import vision  # noqa: F401  declares torchvision's operators, which transformers may load
+import vision  # noqa: F401  declares torchvision's operators, which these libraries may load
+
+pytestmark = pytest.mark.slow
+
+if "weft" not in registry.list_backends(exclude_tags=()):  # the source tree is not installed
+    registry.register_backend(weft.torch.backend, name="weft")
 
 
-def test_transformers_trainer(tmp_path):
-    pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate")
-    transformers = pytest.importorskip("transformers")
+def run_example(monkeypatch, capsys, name, *arguments):
+    """Runs a program as by `python examples/python/NAME ARGUMENTS`, and returns its last number."""
+    torch._dynamo.reset()
+    weft.torch.report().reset()
+    path = brought.TREE / "examples" / "python" / name
+    monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+    runpy.run_path(str(path), run_name="__main__")
+    return float(capsys.readouterr().out.split()[-1])
 
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3))
 
-        def forward(self, x, labels):
-            logits = self.layers(x)
-            return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
-
-    torch.manual_seed(0)
-    data = [{"x": torch.randn(8), "labels": i % 3} for i in range(24)]
+def test_transformers_trainer(monkeypatch, capsys):
+    brought.need("transformers", "accelerate")
     losses = []
-    for callbacks in ([], [weft.torch.trainer_callback()]):
-        torch._dynamo.reset()
-        weft.torch.report().reset()
-        torch.manual_seed(1)
-        trainer = transformers.Trainer(
-            model=Net(), train_dataset=data, callbacks=callbacks,
-            args=transformers.TrainingArguments(
-                output_dir=str(tmp_path), max_steps=5, per_device_train_batch_size=8,
-                learning_rate=1e-2, report_to=[], save_strategy="no", use_cpu=True, seed=3,
-                disable_tqdm=True))
-        losses.append(trainer.train().training_loss)
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
-    assert {graph.kind for graph in weft.torch.report().graphs} == {"forward", "backward"}
+    for arguments in ([], ["--eager"]):
+        losses.append(run_example(
+            monkeypatch, capsys, "transformers_trainer.py", "--steps", "6", *arguments))
+        if not arguments:
+            kinds = {graph.kind for graph in weft.torch.report().graphs}
+            assert kinds == {"forward", "backward"}
+            assert not weft.torch.report().fallbacks and not weft.torch.report().graph_breaks
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_lightning_on_mnist(monkeypatch, capsys):
+    brought.need("lightning")
+    if not (pathlib.Path(os.environ.get("WEFT_DATA_DIR", "")) / "mnist").is_dir():
+        pytest.skip("needs mnist in WEFT_DATA_DIR")
+    accuracy = run_example(monkeypatch, capsys, "lightning_mnist.py", "--steps", "60")
+    assert accuracy > 0.85
+    assert {graph.kind for graph in weft.torch.report().graphs} == {
+        "forward", "backward", "inference"}
     assert not weft.torch.report().fallbacks

@@ -8,9 +8,8 @@ import copy
 import importlib
 import importlib.util
 import math
-import os
-import pathlib
 
+import brought
 import pytest
 import torch
 import zoo
@@ -56,8 +55,6 @@ BREAKS = {
 # once before they are compiled, as a program would do.
 CALLED_BEFORE = {"mixtral_moe", "segformer"}
 
-SETUP = pathlib.Path(__file__).parents[3] / "tools" / "setup.sh"
-
 
 def names():
     """Returns the names of all models, those that are not FAST with the marker `slow`."""
@@ -90,20 +87,12 @@ def warnings_of_models():
     return {importlib.import_module("transformers").utils.logging.warning_once}
 
 
-def is_brought(package):
-    """Returns whether tools/setup.sh --python brings a package to the tests' environment."""
-    commands = SETUP.read_text().replace("\\\n", " ").splitlines()
-    return any("python-venv" in line and f" {package}==" in line for line in commands)
-
-
 def case_of(name):
     """Returns a model without dropout, with weights and a batch that depend on its name alone."""
     entry = zoo.MODELS[name]
     package = zoo.missing_package(entry)
     if package is not None:
-        if os.environ.get("CI") == "1" and is_brought(package):
-            pytest.fail(f"{package} is not installed, which tools/setup.sh --python brings")
-        pytest.skip(f"needs {package}")
+        brought.missing(package)
     torch.manual_seed(0)
     case = entry.make()
     zoo.without_dropout(case.module.train())
@@ -225,7 +214,7 @@ def test_step(name):
 
 
 def test_what_setup_brings_is_known():
-    assert is_brought("torch") and not is_brought("peft")  # which comes for the peers alone
+    assert brought.is_brought("torch") and not brought.is_brought("peft")  # which comes for the peers alone
 
 
 def test_the_tables_name_models_of_the_zoo():

@@ -8,6 +8,7 @@
 
 #include "weft/cli/show/svg.h"
 #include "weft/ir/graph.h"
+#include "weft/planner/costs.h"
 #include "weft/train/run/report.h"
 
 namespace weft::cli {
@@ -69,23 +70,16 @@ struct Timeline {
   double state = 0;
 };
 Timeline timeline_of(const Plan& plan, std::span<const NamedPlan> run) {
-  Timeline timeline;
-  const int steps = static_cast<int>(plan.launches.size());
-  const auto add = [&](const Slot& slot, int first, int last) {
-    std::vector<double>& bytes = timeline.live[slot.category];
-    bytes.resize(plan.launches.size());
-    for (int i = std::max(0, first); i <= std::min(last, steps - 1); ++i)
-      bytes[static_cast<size_t>(i)] += static_cast<double>(slot.bytes);
-  };
-  for (const Slot& slot : plan.slots)
-    if (slot.space == Space::arena && slot.bytes > 0) add(slot, slot.first, slot.last);
+  Timeline timeline{.live = live_by_category(plan)};
   std::set<std::pair<uint64_t, DType>> variables;
   for (const auto& [name, other] : run)
     for (const Slot& slot : other->slots) {
       if (slot.space != Space::state || slot.bytes == 0) continue;
       if (!variables.insert(other->identity(slot)).second) continue;
       timeline.state += static_cast<double>(slot.bytes);
-      add(slot, 0, steps);
+      std::vector<double>& bytes = timeline.live[slot.category];
+      bytes.resize(plan.launches.size());
+      for (double& live : bytes) live += static_cast<double>(slot.bytes);
     }
   return timeline;
 }

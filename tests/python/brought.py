@@ -1,0 +1,40 @@
+"""Packages that tests need, and how the tree is found as an installed package would be."""
+
+import importlib.util
+import os
+import pathlib
+import sys
+
+import pytest
+
+TREE = pathlib.Path(__file__).resolve().parents[2]
+
+
+def is_brought(package):
+    """Returns whether tools/setup.sh --python brings a package to the tests' environment."""
+    commands = (TREE / "tools" / "setup.sh").read_text().replace("\\\n", " ").splitlines()
+    return any("python-venv" in line and f" {package}==" in line for line in commands)
+
+
+def missing(package):
+    """Skips a test whose package is missing, or fails it where CI should have brought it."""
+    if os.environ.get("CI") == "1" and is_brought(package):
+        pytest.fail(f"{package} is not installed, which tools/setup.sh --python brings")
+    pytest.skip(f"needs {package}")
+
+
+def need(*packages):
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            missing(package)
+
+
+def environment(folder):
+    """Returns an environment in which a process finds this tree's package and, by its entry point,
+    the backend of torch.compile."""
+    entry = folder / "weft-0.dist-info"
+    entry.mkdir(parents=True, exist_ok=True)
+    (entry / "METADATA").write_text("Metadata-Version: 2.1\nName: weft\nVersion: 0\n")
+    (entry / "entry_points.txt").write_text("[torch_dynamo_backends]\nweft = weft.torch:backend\n")
+    paths = [str(TREE / "python"), str(folder), *filter(None, sys.path)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
