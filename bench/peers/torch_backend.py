@@ -6,7 +6,8 @@
 All settings of a model take turns in one process, with two threads, and a ratio is the median of
 paired rounds. A row has the seconds of each first step, too. `zoo` stands for all models of the
 tests (tests/python/torch/zoo.py), each in a process of its own. `--memory MODE` measures the memory
-of the process with one setting beside that of its plan.
+of the process with one setting beside that of its plan; `--threads` whether torch's threads and
+weft's disturb each other.
 Models of transformers, timm and torchvision have random weights; those not installed are left out.
 """
 
@@ -242,6 +243,26 @@ def memory(name, mode):
             "plan_mib": round(plan.memory_bytes / 2**20), "peak_mib": round(mebibytes("VmHWM"))}
 
 
+def threads(name):
+    """Returns the milliseconds of eager steps and of weft's, each alone and in turns: torch's
+    OpenMP and weft's team have the same cores."""
+    model, batch = made(name)
+    eager, ours = stepper("eager", model, batch), stepper("step", model, batch)
+    for step in (eager, ours) * 3:
+        step()
+    times = {"eager": [], "step": [], "in_turns": []}
+    for _ in range(15):
+        for key, steps in (("eager", [eager]), ("step", [ours]), ("in_turns", [eager, ours])):
+            begin = time.perf_counter()
+            for _ in range(10):
+                for step in steps:
+                    step()
+            times[key].append((time.perf_counter() - begin) * 1e2)
+    paired = [both / (a + b) for a, b, both in zip(*times.values())]
+    return {"model": name, "ms": {k: round(statistics.median(t), 3) for k, t in times.items()},
+            "in_turns_over_alone": round(statistics.median(paired), 3)}
+
+
 def summary(rows):
     """Prints what the rows say of all models."""
     for ours in ("plans", "step"):
@@ -259,6 +280,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=20, help="for the rounds of one model")
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--memory", metavar="MODE", help="memory with one setting, of one model")
+    parser.add_argument("--threads", action="store_true", help="eager and weft in turns")
     options = parser.parse_args()
     torch.set_num_threads(2)
     names = list(zoo.MODELS) if options.models == ["zoo"] else options.models
@@ -266,6 +288,8 @@ def main():
     for name in names:
         if options.memory:
             print(json.dumps(memory(name, options.memory)), flush=True)
+        elif options.threads:
+            print(json.dumps(threads(name)), flush=True)
         elif len(names) > 1:  # a process of its own: dynamo and allocators remember
             command = [sys.executable, __file__, name, "--seconds", str(options.seconds),
                        "--modes", options.modes]

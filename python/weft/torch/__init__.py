@@ -6,13 +6,14 @@ import torch
 
 from .. import _weft
 from .backend import backend, prepare_dynamo
+from .buckets import buckets
 from .export import export, load
 from .planning import plan
 from .report import report
 from .step import step
 from .trainer import trainer_callback
 
-__all__ = ["backend", "export", "load", "plan", "report", "step", "trainer_callback"]
+__all__ = ["backend", "buckets", "export", "load", "plan", "report", "step", "trainer_callback"]
 
 prepare_dynamo()
 # Plans are made for a number of threads: torch's, where the environment names none.

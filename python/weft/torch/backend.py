@@ -21,7 +21,7 @@ from .report import Fallback, GraphReport, report
 from .rules import UNREAD
 from .table import decompositions
 
-MOST_SIZES = 32  # plans of a graph with symbolic sizes that are kept
+MOST_SIZES = 32  # plans of a graph with symbolic sizes; torch computes further sizes
 
 
 class Options:
@@ -55,7 +55,7 @@ class Graph:
         self.report = GraphReport(_name_of(gm), kind, len(operations), len(operations))
         report().graphs.append(self.report)
         self.is_symbolic = any(isinstance(each, torch.SymInt) for each in examples)
-        self.plans = {}  # of a graph with symbolic sizes, by size, the latest used last
+        self.plans = {}  # of a graph with symbolic sizes, by size
         self.plan = None if self.is_symbolic else self._planned(gm, examples)
         self._boxed_call = True
 
@@ -94,21 +94,25 @@ class Graph:
     def _plan_for(self, args):
         """Plans the graph for the sizes of these arguments, without dynamo."""
         sizes = tuple(arg for arg in args if isinstance(arg, int))
-        plan = self.plans.pop(sizes, None)
-        if plan is None:
-            plan = self._planned(*_with_sizes(self.gm, args))
+        plan = self.plans.get(sizes)
+        if plan is None and len(self.plans) < self.options.sizes:
+            plan = self.plans[sizes] = self._planned(*_with_sizes(self.gm, args))
             self.report.sizes += 1
-            if len(self.plans) >= self.options.sizes:
-                self.plans.pop(next(iter(self.plans)))
-                if self.report.sizes == self.options.sizes + 1:
-                    warnings.warn(
-                        f"[weft] {self.report.name} came in {self.report.sizes} sizes, the last "
-                        f"{list(sizes)}, and plans of {self.options.sizes} are kept. Hint: pad "
-                        'inputs to a multiple of 64, or set options={"sizes": ...}',
-                        stacklevel=3,
-                    )
-        self.plans[sizes] = plan
-        return plan
+        return plan or self._beyond_limit(sizes)
+
+    def _beyond_limit(self, sizes):
+        """A plan for each of ever more sizes would cost more than it saves."""
+        message = (
+            f"{self.report.name} came in more than {self.options.sizes} sizes, of which "
+            f"{list(sizes)} and later ones run in torch")
+        if self.options.strict:
+            raise w.UsageError(f"[torch] {message}")
+        if self.report.in_torch == 0:
+            warnings.warn(
+                f"[weft] {message}. Hint: pad batches by weft.torch.buckets(), or set "
+                'options={"sizes": ...}', stacklevel=3)
+        self.report.in_torch += 1
+        return lambda args: self.gm(*args)
 
 
 def _with_sizes(gm, args):

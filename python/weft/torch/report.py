@@ -31,6 +31,7 @@ class GraphReport:
     in_plans: int
     plans: int = 0
     sizes: int = 0  # of a graph with symbolic sizes: how many were planned
+    in_torch: int = 0  # calls with sizes beyond the limit, which torch computes
     seconds: float = 0.0  # lowering and planning
     arena_bytes: int = 0  # of the largest plan; all plans share one arena
     argument_bytes: int = 0  # in torch's memory, at the most in one plan
@@ -74,11 +75,16 @@ class Report:
                 f"{graph.arena_bytes / 2**20:.1f} MiB, in torch's memory "
                 f"{graph.argument_bytes / 2**20:.1f} MiB"
             )
-        for fallback, count in self.fallbacks.most_common():
-            lines.append(f"  torch computes {count} of {fallback}")
-        for reason, count in self.graph_breaks.items():
-            lines.append(f"  {count} graph breaks: {reason.splitlines()[0]}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  {remark}" for remark in self._remarks())])
+
+    def _remarks(self):
+        """Returns what ran outside of plans, a line each."""
+        remarks = [f"torch computes {count} of {fallback}"
+                   for fallback, count in self.fallbacks.most_common()]
+        remarks += [f"torch computes {graph.in_torch} calls of {graph.name}, whose sizes came after "
+                    f"the first {graph.sizes}" for graph in self.graphs if graph.in_torch]
+        return remarks + [f"{count} graph breaks: {reason.splitlines()[0]}"
+                          for reason, count in self.graph_breaks.items()]
 
     __repr__ = __str__
 
@@ -88,11 +94,7 @@ class Report:
         rows += [[g.name, g.kind, f"{g.in_plans} of {g.operations}", g.plans, f"{g.seconds:.2f}",
                   _svg.bytes_text(g.arena_bytes), _svg.bytes_text(g.argument_bytes)]
                  for g in self.graphs]
-        remarks = [f"torch computes {count} of {fallback}"
-                   for fallback, count in self.fallbacks.most_common()]
-        remarks += [f"{count} graph breaks: {reason.splitlines()[0]}"
-                    for reason, count in self.graph_breaks.items()]
-        items = "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks)
+        items = "".join(f"<li>{html.escape(remark)}</li>" for remark in self._remarks())
         return _html.table(rows) + (f"<ul>{items}</ul>" if items else "")
 
 

@@ -254,9 +254,51 @@ def test_many_sizes_are_bounded_and_said_once():
     call = compiled(model, sizes=3)
     with torch.no_grad(), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        for rows in range(2, 12):
-            call(torch.randn(rows, 16))
+        for rows in [*range(2, 12), 4]:
+            x = torch.randn(rows, 16)
+            torch.testing.assert_close(call(x), model(x), rtol=1e-5, atol=1e-6)
     assert sum("[weft]" in str(w.message) for w in said) == 1
+    symbolic = weft.torch.report().graphs[-1]
+    # The first size had a graph of its own; 4 was planned before the limit.
+    assert (symbolic.sizes, symbolic.in_torch) == (3, 6)
+    assert "torch computes 6 calls of" in str(weft.torch.report())
+
+
+def test_sizes_beyond_the_limit_can_be_errors():
+    call = compiled(small().eval(), sizes=1, fallback="error")
+    with torch.no_grad():
+        for rows in (2, 3):
+            call(torch.randn(rows, 16))
+        with pytest.raises(Exception, match="more than 1 sizes"):
+            call(torch.randn(4, 16))
+
+
+def test_buckets_pad_batches_to_few_sizes():
+    embed, head = torch.nn.Embedding(50, 8), torch.nn.Linear(8, 50)
+
+    def loss_of(batch):
+        x = embed(batch["ids"]) * batch["mask"].unsqueeze(-1)
+        return F.cross_entropy(head(x).flatten(0, 1), batch["labels"].flatten())
+
+    call = compiled(loss_of)
+    bucketed = weft.torch.buckets([8, 16], pad={"labels": -100})
+    for length in range(3, 17):
+        ids = torch.randint(0, 50, (4, length))
+        batch = {"ids": ids, "mask": torch.ones(4, length), "labels": ids, "rows": torch.arange(4)}
+        padded = bucketed(batch)
+        assert padded["ids"].shape == (4, 8 if length <= 8 else 16)
+        torch.testing.assert_close(call(padded), loss_of(batch), rtol=1e-5, atol=1e-6)
+    plans = [g for g in weft.torch.report().graphs if g.kind == "forward"]
+    assert sum(g.plans for g in plans) <= 2
+    assert bucketed((torch.zeros(3, 8), [torch.zeros(3)]))[1][0].shape == (3,)
+    for bad, message in [
+        (lambda: bucketed(torch.zeros(4, 17)), "largest size is 16. Got 17 along axis 1"),
+        (lambda: bucketed([torch.zeros(4, 5), torch.zeros(4, 6)]), r"Got \[5, 6\]"),
+        (lambda: weft.torch.buckets([]), "at least 1"),
+        (lambda: weft.torch.buckets([8], axis=-1), "Got -1"),
+    ]:
+        with pytest.raises(weft.UsageError, match=message):
+            bad()
 
 
 def test_what_weft_lacks_runs_in_torch_and_is_counted():
