@@ -10,6 +10,7 @@ from . import _weft
 from ._arrays import asarray, from_dlpack, tensor
 from ._compiled import Compiled, compile
 from ._weft import *  # noqa: F403
+from . import io, nn, optim  # noqa: E402
 
 try:
     __version__ = _metadata.version("weft")
