@@ -10,7 +10,8 @@ from . import _weft
 from ._arrays import asarray, from_dlpack, tensor
 from ._compiled import Compiled, compile
 from ._weft import *  # noqa: F403
-from . import io, nn, optim  # noqa: E402
+from . import data, io, models, nn, optim  # noqa: E402
+from .training import TrainResult, train  # noqa: E402
 
 try:
     __version__ = _metadata.version("weft")
