@@ -104,8 +104,20 @@ void bind_module(nb::module_& m) {
   net.def(nb::init<>());
   def_constructor(
       net, +[](Net* self, Module& parent, std::string name) { new (self) Net(parent, name); });
-  net.def("parameter", &Net::parameter, "name"_a, "shape"_a, "init"_a)
-      .def("buffer", &Net::buffer, "name"_a, "shape"_a, "value"_a)
+  net.def(
+         "parameter",
+         [](Net& self, const std::string& name, const Shape& shape, const Init& init) {
+           const CallSite site(python_line(), "parameter");
+           return self.parameter(name, shape, init);
+         },
+         "name"_a, "shape"_a, "init"_a)
+      .def(
+          "buffer",
+          [](Net& self, const std::string& name, const Shape& shape, double value) {
+            const CallSite site(python_line(), "buffer");
+            return self.buffer(name, shape, value);
+          },
+          "name"_a, "shape"_a, "value"_a)
       .def("share", &Net::share, "name"_a, "variable"_a);
 }
 }  // namespace

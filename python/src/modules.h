@@ -23,6 +23,7 @@ void def_constructor(Class& type, void (*init)(M*, nn::Module&, std::string, Arg
       "__init__",
       [init](M* self, nn::Module& parent, std::string name, Args... args) {
         const CallSite site(python_line(), std::string_view());
+        const nb::gil_scoped_release released;  // large parameters take seconds to fill
         init(self, parent, std::move(name), std::forward<Args>(args)...);
       },
       "parent"_a, "name"_a, extra..., nb::keep_alive<1, 2>());

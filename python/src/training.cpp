@@ -1,8 +1,7 @@
 // Runs of recipes, as `weft train` trains them.
-#include <nanobind/stl/function.h>
-
 #include "weft/cli/measure/peaks.h"
 #include "weft/cli/recipes/recipe_flags.h"
+#include "weft/cli/verbs/plan.h"
 #include "weft/train/run/signals.h"
 #include "weft/train/run/trainer.h"
 
@@ -37,8 +36,9 @@ TrainResult run(const Recipe& recipe, const std::string& runs, bool resume, bool
   const nb::gil_scoped_release released;
   recipe.check();
   const train::Signals signals;  // before the machine is measured, which takes seconds
+  if (!quiet) cli::remark_on_precision(recipe);
   options.machine = cli::machine_spec(recipe->train.device);
-  return train::train(recipe, options);
+  return cli::with_table(quiet, [&] { return train::train(recipe, options); });
 }
 
 nb::object evaluation_of(const TrainResult& result) {

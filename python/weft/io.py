@@ -1,4 +1,4 @@
-"""Files of tensors: safetensors, and NumPy's, IDX and CSV, as the C++ library reads and writes them.
+"""Files of tensors: safetensors, NumPy's, IDX and CSV, as the C++ library has them.
 
     weft.io.save(net, "net.safetensors")
     weft.io.load(net, "net.safetensors")

@@ -1,4 +1,4 @@
-"""Modules: nets as trees of layers, whose parameters have the names and values that they have in C++.
+"""Modules: nets as trees of layers, whose parameters have the names and values of C++.
 
     class Mlp(weft.nn.Module):
         def __init__(self):
@@ -57,7 +57,7 @@ class BuildScope:
 
 
 class Parameter:
-    """A parameter of a module of the program: `self.scale = Parameter((784,), Init.constant(1))`."""
+    """A parameter of the program's module: `self.scale = Parameter((784,), Init.constant(1))`."""
 
     def __init__(self, shape, init=Init.constant(0)):
         self.shape, self.init = shape, init
@@ -74,6 +74,14 @@ class Buffer:
 
     def _make(self, owner, name):
         return owner.buffer(name, self.shape, self.value)
+
+
+# What users of PyTorch look for, and where it is.
+_HINTS = {
+    "eval": ' Hint: weft.compile(mode="eval"), or with weft.ModeScope("eval").',
+    "train": " Hint: a step of weft.compile trains unless its mode is eval.",
+    "zero_grad": " Hint: weft.grad() returns gradients, and nothing keeps them.",
+}
 
 
 class Module:
@@ -106,7 +114,8 @@ class Module:
             self._handle()
             member = self._members[name]
         if member is None:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+            hint = _HINTS.get(name, "")
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.{hint}")
         return member
 
     def __dir__(self):
@@ -245,7 +254,10 @@ class Module:
 
 
 def state_dict(self):
-    """Returns the values of parameters and buffers by name, as tensors: NumPy and DLPack read them."""
+    """Returns the values of parameters and buffers by name: tensors, which NumPy and DLPack read.
+
+    They stay as they are while the net trains.
+    """
     return {name: variable.value() for name, variable in self.state()}
 
 
@@ -446,7 +458,10 @@ class SelfAttention(_Layer, native=_nn.SelfAttention):
 
 
 class MultiheadAttention(_Layer, native=_nn.MultiheadAttention):
-    """query [B, T, E], key [B, S, kdim], value [B, S, vdim], masks=AttentionMasks() -> [B, T, E]."""
+    """query [B, T, E], key [B, S, kdim], value [B, S, vdim], masks=AttentionMasks() -> [B, T, E].
+
+    num_kv_heads: heads of keys and values (GQA); 0: num_heads.
+    """
 
 
 class TransformerEncoderLayer(_Layer, native=_nn.TransformerEncoderLayer):
@@ -485,6 +500,8 @@ class Sequential(Module):
             self.append(module)
 
     def append(self, module):
+        if not isinstance(module, Module):
+            raise TypeError(f"{type(self).__name__} has modules. Got {type(module).__name__}")
         self._register(str(len(self)), module)
         return self
 
@@ -528,6 +545,8 @@ class ModuleDict(Module):
     def __setitem__(self, key, module):
         if not key or "." in key:
             raise _weft.UsageError(f"[module] a key is not empty and has no dot. Got {key!r}.")
+        if not isinstance(module, Module):
+            raise TypeError(f"ModuleDict has modules. Got {type(module).__name__}")
         self._register(key, module)
 
     def __getitem__(self, key):

@@ -1,6 +1,6 @@
 """Optimizers and their schedules, under the names of weft/optim in C++.
 
-    optimizer = weft.optim.AdamW(net.parameters(), lr=weft.optim.cosine(1e-3, total=4000, warmup=100))
+    optimizer = weft.optim.AdamW(net.parameters(), lr=weft.optim.cosine(1e-3, total=4000))
     optimizer.step(weft.grad(loss, net.parameters()))     # within a step of weft.compile
 """
 

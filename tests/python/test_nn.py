@@ -1,4 +1,4 @@
-"""Modules: names, initial values and results are those of C++, and of PyTorch on the same weights."""
+"""Modules: names and initial values are those of C++, results those of PyTorch."""
 
 import gc
 import weakref
@@ -134,6 +134,15 @@ def test_misuse_of_the_tree_is_refused():
         net.append(used)
     with pytest.raises(weft.UsageError, match="member"):
         Mlp(3, 5, 2).head = 3
+
+    with pytest.raises(TypeError, match="has modules"):
+        nn.Sequential([nn.Linear(2, 2)])
+    with pytest.raises(AttributeError, match="ModeScope"):
+        net.eval()
+    with pytest.raises(weft.UsageError, match=r'"scale" needs positive.*test_nn\.py'):
+        wrong = nn.Module()
+        wrong.scale = nn.Parameter((0,))
+        wrong.parameters()
 
     class Forgetful(nn.Module):
         def __init__(self):

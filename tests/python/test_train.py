@@ -1,4 +1,4 @@
-"""Runs of recipes in Python: they are those of the program, and nets written in Python train alike."""
+"""Runs of recipes: they are those of the program, and nets in Python train alike."""
 
 import json
 import os
