@@ -6,6 +6,7 @@
 #include "weft/base/memory/buffer.h"
 #include "weft/base/memory/storage.h"
 #include "weft/data/images.h"
+#include "weft/data/instructions.h"
 #include "weft/data/masked.h"
 #include "weft/data/synthetic.h"
 #include "weft/data/table.h"
@@ -217,6 +218,18 @@ void bind_tokens(nb::module_& m) {
             {.vocabulary = vocabulary, .mask = mask, .probability = probability, .pad = pad});
       },
       "source"_a, "vocabulary"_a, "mask"_a, "probability"_a = 0.15, "pad"_a = nb::none());
+  m.def(
+      "instructions",
+      [](const std::string& path, const Tokenizer& tokenizer, int64_t seq_len,
+         const std::optional<ChatTemplate>& chat, std::optional<int32_t> end, bool packed,
+         bool last_answer) {
+        const nb::gil_scoped_release released;
+        return instruction_source(
+            read_instructions(path, tokenizer,
+                              {.chat = chat, .end = end, .last_answer = last_answer}),
+            seq_len, path, packed);
+      },
+      "path"_a, "tokenizer"_a, "seq_len"_a, "chat"_a, "end"_a, "packed"_a, "last_answer"_a);
   m.def(
       "random_images",
       [](const std::string& split, const Shape& image, int64_t classes, int64_t size,

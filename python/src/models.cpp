@@ -8,7 +8,7 @@
 #include "weft/models/encoder.h"
 #include "weft/models/pretrained.h"
 
-#include "python/src/bind.h"
+#include "python/src/step.h"
 
 namespace weft::python {
 namespace {
@@ -87,6 +87,7 @@ infer::OnText calling(const nb::object& on_text) {
 std::vector<Generated> generate(const TextModel& model, const std::vector<Ids>& prompts,
                                 int64_t max_new_tokens, int64_t context,
                                 const SamplingFlags& sampling, const nb::object& on_text) {
+  check_process();
   infer::GenerateOptions options = cli::options_of(sampling, model);
   options.max_new_tokens =
       max_new_tokens > 0 ? max_new_tokens : model.defaults.max_new_tokens.value_or(200);

@@ -5,7 +5,7 @@
 #include "weft/train/run/signals.h"
 #include "weft/train/run/trainer.h"
 
-#include "python/src/bind.h"
+#include "python/src/step.h"
 
 namespace weft::python {
 namespace {
@@ -26,6 +26,7 @@ Recipe recipe_of(const std::string& text, bool is_name,
 
 TrainResult run(const Recipe& recipe, const std::string& runs, bool resume, bool overwrite,
                 bool quiet, const nb::object& on_step) {
+  check_process();
   train::TrainOptions options{
       .runs = runs, .resume = resume, .overwrite = overwrite, .quiet = quiet};
   if (!on_step.is_none())

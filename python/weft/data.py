@@ -16,7 +16,7 @@ from ._weft._data import (ImageDataset, Source, TableColumns, TextCodec, TextDat
 __all__ = [
     "ChatTemplate", "ImageDataset", "Loader", "Source", "Table", "TableColumns", "TextCodec",
     "TextDataset", "TokenDataset", "Tokenizer", "cifar10", "fashion_mnist", "image_dataset",
-    "images_from_cifar", "images_from_idx", "masked", "mnist", "random_images", "random_tokens",
+    "images_from_cifar", "images_from_idx", "instructions", "masked", "mnist", "random_images", "random_tokens",
     "read_table", "text",
 ]
 
@@ -95,6 +95,19 @@ def text(path, tokenizer="characters", val_path="", val_split=0.1, vocabulary=No
         vocabulary = TextCodec(vocabulary)
     return _data.text(os.fspath(path), tokenizer, os.fspath(val_path), val_split, vocabulary,
                       special_tokens)
+
+
+def instructions(path, tokenizer, seq_len, chat=None, end=None, packed=False,
+                 last_answer=False) -> Source:
+    """Reads instruction data, a JSON object a line: {"text"}, {"prompt", "completion"}, messages.
+
+    Returns samples of inputs and labels i64 [seq_len]; a label that is not learned is -100.
+    chat: a ChatTemplate, which writes conversations. end: the id that ends a text or completion.
+    packed: a row holds several samples, and inputs are [2, seq_len]: tokens and positions.
+    last_answer: only the last answer of a conversation is learned. DataError names file and line.
+    """
+    return _data.instructions(os.fspath(path), tokenizer, seq_len, chat and chat._template, end,
+                              packed, last_answer)
 
 
 class ChatTemplate:

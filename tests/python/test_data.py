@@ -131,6 +131,26 @@ def test_a_tokenizer_gives_the_ids_of_the_tokenizers_library(tmp_path):
         data.Tokenizer(str(tmp_path / "bad.json"))
 
 
+def test_instructions_learn_the_answers_alone(tmp_path):
+    words = {word: i for i, word in enumerate(["<end>", "[user]", "[bot]", "a", "b", "c", "?"])}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": "?"},
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "added_tokens": []}))
+    rows_of_file = [{"prompt": "a b ", "completion": "c"},
+                    {"messages": [{"role": "user", "content": "b"},
+                                  {"role": "assistant", "content": "a c"}]}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows_of_file)))
+    chat = data.ChatTemplate(
+        "{% for m in messages %}{% if m.role == 'user' %}[user] {{ m.content }} {% else %}[bot] "
+        "{% generation %}{{ m.content }} {% endgeneration %}{% endif %}{% endfor %}")
+    source = data.instructions(tmp_path / "rows.jsonl", data.Tokenizer(str(tmp_path)), 6, chat, 0)
+    inputs, labels = rows(data.Loader(source, batch_size=2))
+    assert inputs[0, :3].tolist() == [3, 4, 5] and labels[0].tolist() == [-100, 5, 0] + [-100] * 3
+    assert inputs[1, :4].tolist() == [1, 4, 2, 3]
+    assert labels[1].tolist() == [-100, -100, 3, 5, -100, -100]
+
+
 def test_chat_templates():
     jinja2 = pytest.importorskip("jinja2")
     text = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos }}{% endfor %}"

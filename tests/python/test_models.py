@@ -1,7 +1,10 @@
 """Models by name and published ones, beside transformers."""
 
+import os
 import pathlib
 import runpy
+import signal
+import threading
 import time
 
 import numpy as np
@@ -67,6 +70,13 @@ def test_text_is_generated_as_by_transformers(folder):
     assert model.generate("Hello", 12, temperature=0) == made[0].text
     assert model.generate(["Hello"], 12, temperature=0) == [made[0].text]
     assert model.generate(model.encode("Hello"), 12, temperature=0) == made[0].text
+
+
+def test_a_gguf_file_writes_the_same_text(folder, tmp_path):
+    file = str(tmp_path / "a.gguf")
+    assert weft._weft.main(["weft", "convert", str(folder[0]), file, "--to", "gguf"]) == 0
+    assert models.load(file).generate("Hello", 12, temperature=0) == models.load(
+        folder[0]).generate("Hello", 12, temperature=0)
 
 
 def test_sampling_follows_the_seed(folder):
@@ -139,4 +149,8 @@ def test_a_run_s_model_writes_text(tmp_path):
     model = models.load(result.run_folder)
     started = time.time()
     assert model.generate("abc", 6, temperature=0) == "defgh "
-    assert time.time() - started < 20 and model.model.input_kind == "tokens"
+    assert model.model.input_kind == "tokens"
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        model.generate("abc", 10**9)
+    assert time.time() - started < 20
