@@ -302,7 +302,8 @@ class _Layer(Module):
             cls._takes = _signature(native)
             cls.__signature__ = cls._takes
         elif "__init__" in cls.__dict__:
-            cls.__signature__ = inspect.signature(cls.__init__)
+            _self, *parameters = inspect.signature(cls.__init__).parameters.values()
+            cls.__signature__ = inspect.Signature(parameters)
 
     def __init__(self, *arguments, **options):
         super().__init__()

@@ -1,6 +1,7 @@
 """Modules: names and initial values are those of C++, results those of PyTorch."""
 
 import gc
+import inspect
 import weakref
 
 import numpy as np
@@ -112,6 +113,12 @@ def test_repr_is_the_tree():
         "  )\n"
         "  (1): ReLU()\n"
         ")")
+
+
+def test_signatures_are_those_of_cpp():
+    assert str(inspect.signature(nn.Linear)) == (
+        "(in_features, out_features, bias=True, init=None, transposed=False)")
+    assert str(inspect.signature(nn.ReLU)) == "()"
 
 
 def test_arguments_are_refused_on_the_line_that_gives_them():
