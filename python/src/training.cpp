@@ -2,6 +2,7 @@
 #include "weft/cli/measure/peaks.h"
 #include "weft/cli/recipes/recipe_flags.h"
 #include "weft/cli/verbs/plan.h"
+#include "weft/cli/verbs/plan_on.h"
 #include "weft/train/run/signals.h"
 #include "weft/train/run/trainer.h"
 
@@ -42,6 +43,20 @@ TrainResult run(const Recipe& recipe, const std::string& runs, bool resume, bool
   return cli::with_table(quiet, [&] { return train::train(recipe, options); });
 }
 
+// Returns the plan of a run as JSON and as a table. `on` names a machine, as --on does; "": this
+// one.
+std::pair<std::string, std::string> plan(Recipe recipe, const std::string& on) {
+  check_process();
+  const nb::gil_scoped_release released;
+  recipe.check();
+  if (!on.empty()) {
+    const std::vector<std::string> devices = cli::devices_on(on);
+    recipe.set(train::keys::train::device, devices.front(), "on");
+  }
+  const auto planned = train::plan_run(recipe, cli::machine_spec(recipe->train.device));
+  return {train::to_json(planned->report), train::to_table(planned->report)};
+}
+
 nb::object evaluation_of(const TrainResult& result) {
   const train::Evaluation& evaluation = result.evaluation;
   if (evaluation.count == 0) return nb::none();
@@ -67,6 +82,7 @@ void bind_training(nb::module_& package) {
       .def_ro("run_folder", &TrainResult::run_folder)
       .def_ro("checkpoint", &TrainResult::checkpoint)
       .def_prop_ro("evaluation", &evaluation_of);
+  m.def("plan", &plan, "recipe"_a, "on"_a);
   m.def("run", &run, "recipe"_a, "runs"_a, "resume"_a, "overwrite"_a, "quiet"_a,
         "on_step"_a = nb::none());
 }

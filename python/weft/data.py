@@ -16,8 +16,8 @@ from ._weft._data import (ImageDataset, Source, TableColumns, TextCodec, TextDat
 __all__ = [
     "ChatTemplate", "ImageDataset", "Loader", "Source", "Table", "TableColumns", "TextCodec",
     "TextDataset", "TokenDataset", "Tokenizer", "cifar10", "fashion_mnist", "image_dataset",
-    "images_from_cifar", "images_from_idx", "instructions", "masked", "mnist", "random_images", "random_tokens",
-    "read_table", "text",
+    "images_from_cifar", "images_from_idx", "instructions", "masked", "mnist", "random_images",
+    "random_tokens", "read_table", "text",
 ]
 
 

@@ -1,4 +1,4 @@
-"""weft.train(): runs a recipe, as the program's `weft train` does."""
+"""weft.train() runs a recipe, and weft.plan() plans it, as the program's verbs do."""
 
 import json
 import os
@@ -35,6 +35,33 @@ class TrainResult:
                 f"evaluation={self.evaluation}, run_folder={self.run_folder!r})")
 
 
+def _read(recipe, values):
+    """Returns the recipe of the program: of a dict, or of a path or name."""
+    is_name = not isinstance(recipe, Mapping)
+    text = recipe_file(os.fspath(recipe)) if is_name else json.dumps(recipe)
+    flags = [(path, value if isinstance(value, str) else json.dumps(value))
+             for path, value in (values or {}).items()]
+    return _train.Recipe.read(text, is_name, flags)
+
+
+class RecipePlan(dict):
+    """What a run takes: the keys of the run's plan.json, and its table when it is printed."""
+
+    def __init__(self, text, table):
+        super().__init__(json.loads(text))
+        self._table = table
+
+    def __repr__(self):
+        return self._table
+
+
+def plan(recipe, values=None, on="") -> RecipePlan:
+    """Plans a recipe without running it: memory, time and more. See weft.plan."""
+    if not isinstance(on, str):
+        return {each: plan(recipe, values, each) for each in on}
+    return RecipePlan(*_train.plan(_read(recipe, values), on))
+
+
 def train(recipe, values=None, *, runs="runs", resume=False, overwrite=False, quiet=False,
           on_step=None) -> TrainResult:
     """Trains by a recipe: its keys as a dict, the path of a YAML file, or a recipe's name.
@@ -49,9 +76,5 @@ def train(recipe, values=None, *, runs="runs", resume=False, overwrite=False, qu
     UsageError: the recipe, or a run of that name exists; DataError; DoesNotFit; Error with exit
     code 6: a loss that is not finite.
     """
-    is_name = not isinstance(recipe, Mapping)
-    text = recipe_file(os.fspath(recipe)) if is_name else json.dumps(recipe)
-    flags = [(path, value if isinstance(value, str) else json.dumps(value))
-             for path, value in (values or {}).items()]
-    read = _train.Recipe.read(text, is_name, flags)
-    return TrainResult(_train.run(read, os.fspath(runs), resume, overwrite, quiet, on_step))
+    return TrainResult(_train.run(_read(recipe, values), os.fspath(runs), resume, overwrite, quiet,
+                                  on_step))

@@ -42,6 +42,17 @@ def test_a_recipe_trains_as_in_the_program(tmp_path, capfd):
     assert printed["eval_accuracy"] == result.evaluation["accuracy"]
 
 
+def test_a_recipe_is_planned_as_in_the_program(tmp_path, capfd):
+    file = tmp_path / "recipe.json"
+    file.write_text(json.dumps(RECIPE))
+    assert weft._weft.main(["weft", "plan", str(file), "--on", "h100", "--json"]) == 0
+    printed = json.loads(capfd.readouterr().out)
+    assert weft.plan(RECIPE, on="h100") == weft.plan(file, on=["h100"])["h100"] == printed
+    assert "optimizer" in repr(weft.plan(RECIPE)) and not os.path.exists("runs/quick")
+    with pytest.raises(MemoryError):
+        weft.plan(RECIPE, {"train.memory": "1KiB"})
+
+
 class Mlp(nn.Module):
     """The net of the zoo's "mlp", in Python."""
 
