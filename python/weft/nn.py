@@ -17,6 +17,7 @@ arguments, and the whole net is built when it is first used: by a call, paramete
 
 import contextvars
 import inspect
+import threading
 
 from . import _weft
 from ._weft import Variable, current_seed
@@ -34,6 +35,7 @@ __all__ = [
     "activation_names", "add_lora", "merge_lora",
 ]
 
+_building = threading.RLock()  # modules fill their parameters without the GIL
 _options = contextvars.ContextVar("BuildOptions", default=("f32", True, ""))
 
 
@@ -146,15 +148,16 @@ class Module:
 
     def _handle(self):
         """Returns the module of C++, after the whole net was built."""
-        if self._native is None and self._parent is not None:
-            self._parent._handle()
-        if self._native is None:
-            try:
-                self._construct(None, "")
-            except BaseException:
-                self._release()
-                raise
-        return self._native
+        with _building:
+            if self._native is None and self._parent is not None:
+                self._parent._handle()
+            if self._native is None:
+                try:
+                    self._construct(None, "")
+                except BaseException:
+                    self._release()
+                    raise
+            return self._native
 
     def _construct(self, parent, name):
         with _nn.Building(*self._scope):

@@ -1,5 +1,6 @@
 """Modules: names and initial values are those of C++, results those of PyTorch."""
 
+import concurrent.futures
 import gc
 import inspect
 import weakref
@@ -157,6 +158,14 @@ def test_misuse_of_the_tree_is_refused():
 
     with pytest.raises(AttributeError, match="super"):
         Forgetful()
+
+
+def test_threads_that_use_a_net_first_see_all_of_it():
+    for _ in range(5):
+        net = nn.Sequential(*[nn.Linear(64, 64) for _ in range(16)])
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            counts = list(pool.map(lambda _: len(net.parameters()), range(8)))
+        assert counts == [32] * 8
 
 
 def test_nets_are_collected():
