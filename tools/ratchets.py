@@ -22,7 +22,7 @@ TABLE = "train/recipe/keys.toml"
 CEILINGS = {
     "op-names": (64, "operations by name outside of ops/ and of ONNX's tables"),
     "long-files": (29, "files above 400 lines"),
-    "long-functions": (18, "functions above 60 lines"),
+    "long-functions": (17, "functions above 60 lines"),
     "keys-by-text": (6, "keys of recipes by text outside of their table"),
     "keys-of-entries": (10, "keys that data sets and losses add, by text: each once, where it is declared"),
     "recipe-edits": (17, "values of a recipe set by code outside of it"),

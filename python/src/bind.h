@@ -48,6 +48,12 @@ void bind_export(nb::module_& m);
 void bind_planning(nb::module_& m);
 void bind_devices(nb::module_& m);
 void bind_optimizers(nb::module_& m);
+void bind_modules(nb::module_& package);
+void bind_files(nb::module_& package);
+void bind_data(nb::module_& package);
+void bind_tokenizers(nb::module_& m);
+void bind_models(nb::module_& package);
+void bind_training(nb::module_& package);
 
 // Defines an operation as a function of the module and as a method of tensors and variables, which
 // are its first argument.

@@ -34,6 +34,11 @@ NB_MODULE(_weft, m) {
   bind_devices(m);
   bind_export(m);
   bind_optimizers(m);
+  bind_modules(m);
+  bind_files(m);
+  bind_data(m);
+  bind_models(m);
+  bind_training(m);
   m.attr("__version__") = std::string(weft::version::number);
   m.def("thread_count", &weft::thread_count);
   m.def("set_thread_count", &weft::set_thread_count, nb::arg("count"));

@@ -4,6 +4,8 @@ Operations are those of the C++ library under the same names: weft.matmul, weft.
 a graph, which is computed when a value is read, or as one planned step by weft.compile().
 """
 
+import os as _os
+from collections.abc import Mapping as _Mapping
 from importlib import metadata as _metadata
 
 from . import _process  # noqa: F401  first, as it sees the memory before and with the extension
@@ -12,6 +14,9 @@ from ._arrays import asarray as asarray, from_dlpack as from_dlpack, tensor as t
 from ._compiled import Compiled as Compiled, compile as compile
 from ._progress import Progress as Progress, progress as progress
 from ._weft import *  # noqa: F403
+from . import data, io, models, nn, optim  # noqa: E402
+from . import training as _training  # noqa: E402
+from .training import TrainResult, train  # noqa: E402
 
 try:
     __version__ = _metadata.version("weft")
@@ -29,8 +34,12 @@ def export(model, inputs, path):
 def plan(model, inputs=(), **options):
     """Plans a step of a torch model on any device: memory, time, and what would make it fit.
 
-    See weft.torch.plan.
+    See weft.torch.plan. A recipe (a dict, the path of a YAML file, a name) is planned as `weft
+    plan` does: plan(recipe, {"train.precision": "bf16"}, on="h100"); more than one `on` gives a
+    dict of plans. DoesNotFit: no plan of the recipe fits.
     """
+    if isinstance(model, (str, _os.PathLike, _Mapping)):
+        return _training.plan(model, inputs or None, **options)
     from .torch import plan
 
     return plan(model, inputs, **options)

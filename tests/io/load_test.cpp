@@ -290,6 +290,19 @@ TEST_CASE("a mask whose bytes are neither 0 nor 1 is refused by file and tensor"
   }
 }
 
+TEST_CASE("a file in memory keeps its elements while they are loaded") {
+  Files files;
+  const std::shared_ptr<Buffer> memory = Buffer::allocate(9 * sizeof(float));
+  std::iota(reinterpret_cast<float*>(memory->data), reinterpret_cast<float*>(memory->data) + 9, 1);
+  const io::TensorFile file("memory", memory, {{"fc.bias", list, 0}, {"fc.weight", matrix, 12}});
+  for (int time = 0; time < 2; ++time) {
+    files.reset();
+    io::load_into(file, io::by_name(files.model));
+    CHECK(files.bias() == Doubles{1, 2, 3});
+    CHECK(files.weight() == Doubles{4, 5, 6, 7, 8, 9});
+  }
+}
+
 TEST_CASE("a misaligned tensor is converted") {
   // The one-byte tensor `b` comes first, so the elements of `a` start at an odd offset of the data.
   TemporaryFolder folder;

@@ -304,20 +304,20 @@ struct Part {
 
 // Copies in pieces and releases their pages, or the weights would briefly take twice their memory;
 // it releases the whole file, as the system maps up to 2 MiB around a read since Linux 6.18.
-void copy_as_it_is(const Source& source, const Part& part) {
+void copy_as_it_is(const Source& source, const Part& part, bool is_mapped) {
   std::span<std::byte> to = part.bytes();
   std::span<const std::byte> from = source.file->bytes(*source.entry);
   for (size_t at = 0; at < to.size(); at += chunk_bytes) {
     const size_t bytes = std::min(chunk_bytes, to.size() - at);
     copy_bytes(to.subspan(at, bytes), from.subspan(at, bytes));
     part.release(at, bytes);
-    release_pages(source.file->bytes());
+    if (is_mapped) release_pages(source.file->bytes());
   }
 }
 
 // Converts element by element, rounded to the variable's type; if the file's matrix is transposed,
 // its columns are the variable's rows.
-void convert(const Source& source, const Part& part) {
+void convert(const Source& source, const Part& part, bool is_mapped) {
   std::span<std::byte> to = part.bytes();
   const Tensor held = source.file->tensor(source.entry->name);  // aligned
   const std::byte* from = held->data();
@@ -339,7 +339,7 @@ void convert(const Source& source, const Part& part) {
       }
   });
   part.release(0, to.size());
-  release_pages(source.file->bytes());
+  if (is_mapped) release_pages(source.file->bytes());
 }
 
 Loaded load_fitting(Fitting fitting, const NamedVariables& variables, const LoadOptions& options) {
@@ -356,10 +356,11 @@ Loaded load_fitting(Fitting fitting, const NamedVariables& variables, const Load
     loaded.copied_bytes += variable.type().bytes();
     Part part{variable, wanted->part()};
     for (const Source& source : wanted->sources) {
+      const bool is_mapped = options.map || source.file->buffer()->in_file;  // else it is memory
       if (needs_conversion(source, part.type.dtype))
-        convert(source, part);
+        convert(source, part, is_mapped);
       else
-        copy_as_it_is(source, part);
+        copy_as_it_is(source, part, is_mapped);
       part.offset += part.type.bytes();
     }
   }

@@ -1,10 +1,15 @@
 #include "weft/cli/models/text_flags.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "weft/base/error.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/cli/models/compiled_model.h"
+#include "weft/cli/show/terminal.h"
 #include "weft/io/generation_config.h"
 #include "weft/io/model_folder.h"
 #include "weft/nn/block_activations.h"
@@ -68,6 +73,37 @@ TextModel load(const TextModelFlags& flags, const RecipeFlags& more) {
       .flags = joined(flags.recipe, more), .adapter = flags.adapter, .compiled = flags.compiled};
   if (!flags.dtype.empty()) options.dtype = parse_dtype(flags.dtype);
   return load_text_model(flags.name, options);
+}
+
+std::vector<int32_t> ids_of(const TextModel& model, const std::string& prompt, int64_t context) {
+  std::vector<int32_t> ids = model.codec.encode(prompt);
+  if (ids.empty())  // an empty prompt may have the token that begins a text
+    throw Error(ErrorKind::usage, prompt.empty() ? "a prompt has at least one character."
+                                                 : "the tokenizer leaves nothing of a prompt.");
+  const int64_t over = std::ssize(ids) - context;
+  if (over <= 0 || !model.slides) return ids;
+  remark("warning", fmt::format("the prompt has {} tokens. The model sees the last {} of them.",
+                                ids.size(), context));
+  ids.erase(ids.begin(), ids.begin() + over);
+  return ids;
+}
+
+std::unique_ptr<infer::TokenModel> sequences_for(const TextModel& model,
+                                                 std::span<const std::vector<int32_t>> prompts,
+                                                 int64_t new_tokens, int64_t context,
+                                                 const std::string& activations) {
+  int64_t longest = 0;
+  for (const std::vector<int32_t>& prompt : prompts)
+    longest = std::max<int64_t>(longest, std::ssize(prompt));
+  // A cache has room for the longest prompt and its new tokens, not for the model's whole context.
+  const int64_t length = std::min(context, longest + new_tokens);
+  // Texts of like lengths have caches of one size, so that kernels compiled for one serve another.
+  constexpr int64_t unit = 256;
+  const int64_t room = std::min(context, round_up(length, unit));
+  return model.sequences({.batch = std::ssize(prompts),
+                          .context = model.slides || longest > context ? context : room,
+                          .length = length},
+                         activations);
 }
 
 std::vector<infer::Generated> generated(const TextModel& model, infer::TokenModel& tokens,

@@ -44,6 +44,15 @@ std::optional<DType> activations_of(const std::string& flag, const nn::Module& m
 Option activations_option(std::string& flag);
 TextModel load(const TextModelFlags& flags, const RecipeFlags& more);
 
+// Returns the ids of a prompt. A model whose context slides gets the last tokens of a prompt that
+// is longer than the context. Throws Error(usage) for a prompt without tokens.
+std::vector<int32_t> ids_of(const TextModel& model, const std::string& prompt, int64_t context);
+// Makes sequences with room for the longest prompt and its new tokens.
+std::unique_ptr<infer::TokenModel> sequences_for(const TextModel& model,
+                                                 std::span<const std::vector<int32_t>> prompts,
+                                                 int64_t new_tokens, int64_t context,
+                                                 const std::string& activations);
+
 // Generates as infer::generate() does. Where logits are NaN, the folder's weights may say why.
 std::vector<infer::Generated> generated(const TextModel& model, infer::TokenModel& tokens,
                                         std::span<const std::vector<int32_t>> prompts,

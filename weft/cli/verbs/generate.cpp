@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "weft/base/numbers/rounding.h"
 #include "weft/cli/models/text_flags.h"
 #include "weft/cli/show/terminal.h"
 #include "weft/io/json.h"
@@ -26,21 +25,6 @@ struct GenerateArguments {
   int64_t max_new_tokens = 0;
   bool log_probabilities = false, as_json = false;
 };
-
-// Returns the ids of a prompt. A model whose context slides gets the last tokens of a prompt that
-// is longer than the context.
-std::vector<int32_t> ids_of(const TextModel& model, const std::string& prompt, int64_t context) {
-  std::vector<int32_t> ids = model.codec.encode(prompt);
-  if (ids.empty())  // an empty prompt may have the token that begins a text
-    throw Error(ErrorKind::usage, prompt.empty() ? "a prompt has at least one character."
-                                                 : "the tokenizer leaves nothing of a prompt.");
-  const int64_t over = std::ssize(ids) - context;
-  if (over <= 0 || !model.slides) return ids;
-  remark("warning", fmt::format("the prompt has {} tokens. The model sees the last {} of them.",
-                                ids.size(), context));
-  ids.erase(ids.begin(), ids.begin() + over);
-  return ids;
-}
 
 json to_json(const infer::Generated& generated, const std::string& prompt,
              const GenerateArguments& arguments) {
@@ -64,21 +48,10 @@ int run_generate(const GenerateArguments& arguments, const RecipeFlags& more) {
   const int64_t context =
       arguments.model_flags.context > 0 ? arguments.model_flags.context : model.context;
   std::vector<std::vector<int32_t>> prompts;
-  int64_t longest = 0;
-  for (const std::string& prompt : arguments.prompts) {
+  for (const std::string& prompt : arguments.prompts)
     prompts.push_back(ids_of(model, prompt, context));
-    longest = std::max<int64_t>(longest, std::ssize(prompts.back()));
-  }
-  // A cache has room for the longest prompt and its new tokens, not for the model's whole context.
-  const int64_t length = std::min(context, longest + options.max_new_tokens);
-  // Texts of like lengths have caches of one size, so that kernels compiled for one serve another.
-  constexpr int64_t unit = 256;
-  const int64_t room = std::min(context, round_up(length, unit));
-  const std::unique_ptr<infer::TokenModel> tokens =
-      model.sequences({.batch = std::ssize(prompts),
-                       .context = model.slides || longest > context ? context : room,
-                       .length = length},
-                      arguments.model_flags.activations);
+  const std::unique_ptr<infer::TokenModel> tokens = sequences_for(
+      model, prompts, options.max_new_tokens, context, arguments.model_flags.activations);
 
   // One sequence is shown as it is written, several when all of them are complete.
   const bool streams = prompts.size() == 1 && !arguments.as_json;
