@@ -14,9 +14,9 @@ from ._arrays import asarray as asarray, from_dlpack as from_dlpack, tensor as t
 from ._compiled import Compiled as Compiled, compile as compile
 from ._progress import Progress as Progress, progress as progress
 from ._weft import *  # noqa: F403
-from . import data, io, models, nn, optim  # noqa: E402
-from . import training as _training  # noqa: E402
-from .training import TrainResult, train  # noqa: E402
+from . import data as data, io as io, models as models, nn as nn, optim as optim
+from . import training as _training
+from .training import TrainResult as TrainResult, train as train
 
 try:
     __version__ = _metadata.version("weft")
