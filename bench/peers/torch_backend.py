@@ -4,8 +4,9 @@
     make bench-torch [MODELS="gpt2 vit"]
 
 All settings of a model take turns in one process, with two threads, and a ratio is the median of
-paired rounds. A row has the seconds of each first step, too. `zoo` stands for all models of the
-tests (tests/python/torch/zoo.py), each in a process of its own. `--memory MODE` measures the memory
+paired rounds. A row has the seconds of each first step, too. Of several models each has a process
+and empty caches of its own; `zoo` stands for all models of the tests (tests/python/torch/zoo.py).
+`--memory MODE` measures the memory
 of the process with one setting beside that of its plan; `--threads` whether torch's threads and
 weft's disturb each other.
 Models of transformers, timm and torchvision have random weights; those not installed are left out.
@@ -16,10 +17,12 @@ import copy
 import ctypes
 import gc
 import json
+import os
 import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 
@@ -293,7 +296,11 @@ def main():
         elif len(names) > 1:  # a process of its own: dynamo and allocators remember
             command = [sys.executable, __file__, name, "--seconds", str(options.seconds),
                        "--modes", options.modes]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+            with tempfile.TemporaryDirectory() as caches:
+                environment = {**os.environ, "XDG_CACHE_HOME": caches,
+                               "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
+                done = subprocess.run(
+                    command, stdout=subprocess.PIPE, text=True, check=False, env=environment)
             print(done.stdout or json.dumps({"model": name, "left_out": "ended early"}),
                   end="" if done.stdout else "\n", flush=True)
             rows += [json.loads(line) for line in done.stdout.splitlines()]
