@@ -152,6 +152,8 @@ def reduced(x, reduction):
 
 def gradient(function, inputs, dy):
     """Returns the gradients of inputs by weft's own rules, where dy is that of function(*inputs)."""
+    # One value in two places would get the sum of both gradients, in each place.
+    inputs = [w.stop_gradient(x) if is_tensor(x) else x for x in inputs]
     return w._gradients(function(*inputs), list(inputs), dy)
 
 
