@@ -6,6 +6,10 @@ a graph, which is computed when a value is read, or as one planned step by weft.
 
 from importlib import metadata as _metadata
 
+from ._interpreter import check as _check
+
+_check()  # before the library, whose types belong to one interpreter
+
 from . import _weft
 from ._arrays import asarray, from_dlpack, tensor
 from ._compiled import Compiled, compile

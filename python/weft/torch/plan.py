@@ -19,6 +19,7 @@ _VIEWS = {
     aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim,
     aten.squeeze.dims,
     aten.detach.default, aten.alias.default, aten.slice.Tensor, aten.select.int,
+    aten.expand.default,
 }
 _SPLITS = {aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int}  # views, in a list
 

@@ -27,7 +27,7 @@ DTYPES = {
 }
 
 
-class Unsupported(Exception):
+class Unsupported(w.UsageError):
     """A node that weft cannot compute, and why, for a report."""
 
 
