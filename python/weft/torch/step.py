@@ -150,6 +150,11 @@ class Step:
             self.states[pointer] = Stated(self.names[pointer], tensor, kind)
         return self.states[pointer]
 
+    def __reduce_ex__(self, protocol):
+        raise TypeError(
+            "[step] a step is not copied, as its plans are of this process: save the state_dict() of "
+            "model and optimizer, and make it anew with weft.torch.step()")
+
     def plan(self):
         """Returns memory and time of the latest plan (weft.PlanSummary)."""
         if not self.plans or not self.plans[-1].runs:
