@@ -62,9 +62,11 @@ def round_to_decimals(call, x, *, decimals):
     if x.dtype not in FLOATS:
         return x
     scale = 10.0 ** abs(decimals)
+    if x.dtype in ("f16", "bf16"):  # where the product overflows, or has no digits left
+        x = cast(x, "f32")
     if decimals < 0:
-        return w.mul(w.round(w.div(x, scale)), scale)
-    return w.div(w.round(w.mul(x, scale)), scale)
+        return cast(w.mul(w.round(w.div(x, scale)), scale), call.dtype)
+    return cast(w.div(w.round(w.mul(x, scale)), scale), call.dtype)
 
 
 def wide(x):
