@@ -134,6 +134,31 @@ def test_training_follows_eager_for_twenty_steps():
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
 
+def test_integers_that_f64_does_not_hold():
+    wide = 2**53 + 1
+
+    def f(x):
+        return (
+            x + wide, x == wide, x.clamp(max=wide), x & wide, wide - x, torch.full_like(x, wide),
+            torch.where(x > 0, wide, x), torch.add(x, x, alpha=wide), torch.arange(wide, wide + 3),
+            x.index_fill(0, torch.tensor([0]), wide))
+
+    x = torch.tensor([wide, -wide, 3, 2**62 + 1])
+    for got, expected in zip(compiled(f)(x), f(x)):
+        assert torch.equal(got, expected)
+
+
+def test_powers_of_integers():
+    def f(x, e):
+        return x**2, x**63, x**64, x**101, x**e, 3**e
+
+    x, e = torch.tensor([2, -3, 7, -1, 1]), torch.tensor([64, 200, 70, 2**40 + 1, 0])
+    for got, expected in zip(compiled(f)(x, e), f(x, e)):
+        assert torch.equal(got, expected)
+    small_type = torch.tensor([2, 3, -3], dtype=torch.int8)
+    assert torch.equal(compiled(lambda x: x**100)(small_type), small_type**100)
+
+
 # ---- memory
 
 
@@ -202,6 +227,24 @@ def test_outputs_that_alias_inputs_and_each_other():
     assert got[0].data_ptr() == x.data_ptr()
     assert got[1].data_ptr() == got[2].data_ptr() == got[3].data_ptr()
     torch.testing.assert_close(got[2], (x * 2).t())
+
+
+def test_pieces_are_memory_of_their_tensor():
+    def f(x):
+        first, second = x.split([1, 2])
+        return first, second * 2, x.unbind()[2], x[:, :1].expand(3, 5)
+
+    x = torch.randn(3, 2, requires_grad=True)
+    got, expected = compiled(f)(x), f(x)
+    for a, b in zip(got, expected):
+        torch.testing.assert_close(a, b)
+        assert (a.data_ptr() == b.data_ptr()) == (b._base is x)
+
+
+def test_tensors_without_elements_of_any_strides():
+    x = torch.empty(0).as_strided((2, 0, 3), (7, 5, 9))
+    call = compiled(lambda x: x + 1)
+    assert call(x).shape == call(torch.empty(2, 0, 3)).shape == (2, 0, 3)
 
 
 def test_empty_and_scalar_tensors():
