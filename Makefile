@@ -78,6 +78,13 @@ test-python: python ## the quick tests of the Python package, and of its backend
 	@tools/setup.sh --python
 	@PYTHONPATH=python build/python-venv/bin/python -m pytest -q -p no:cacheprovider $(PYTHON_TESTS)
 
+# The first seed of make fuzz-python, and how many graphs: a failure prints its seed.
+FUZZ_SEED ?= $(shell date +%s)
+FUZZ_COUNT ?= 2000
+fuzz-python: python ## random graphs of torch's operations through the backend, beside eager torch: ten minutes
+	@tools/setup.sh --python
+	@PYTHONPATH=python OMP_NUM_THREADS=1 build/python-venv/bin/python tests/python/torch/fuzz_graphs.py --seed $(FUZZ_SEED) --count $(FUZZ_COUNT)
+
 # The Python that has PyTorch and JAX; if empty, nothing is compared with them.
 PEERS_VENV := $(CURDIR)/build/peers-venv/bin/python
 PEERS_PYTHON ?= $(PEERS_VENV)
@@ -87,6 +94,7 @@ peers: ## PyTorch and JAX in build/peers-venv, where PEERS_PYTHON names no other
 test-all: all peers test-isa test-onnx check tsan wheel wheel-abi3 ## quick and slow tests, under the sanitizers and against PyTorch too, of the Python package, and short fuzzing
 	@PEERS_PYTHON="$(PEERS_PYTHON)" tools/test.sh release
 	@$(MAKE) --no-print-directory test-python PYTHON_TESTS=tests/python
+	@$(MAKE) --no-print-directory fuzz-python FUZZ_COUNT=500
 
 # The tests to run; empty: all quick tests. PART=2/4 runs every fourth fuzzer, from the second on.
 CHECKED ?=

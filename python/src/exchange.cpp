@@ -1,6 +1,8 @@
 // Runs steps on tensors of another library, PyTorch's, by DLPack's C exchange API (DLPack 1.2):
 // the loop over a step's arguments and results is in C++, as a step of a small net takes
 // microseconds.
+#include <algorithm>
+
 #include "python/src/step.h"
 
 namespace weft::python {
@@ -143,11 +145,14 @@ class Call {
   const std::byte* address(nb::handle object, const Dims& strides) const {
     const Exchange::View view = exchange_.viewed(object);
     if (view.tensor.device.type != cpu || view.tensor.ndim != strides.size()) return nullptr;
+    if (std::find(view.tensor.shape, view.tensor.shape + strides.size(), 0) !=
+        view.tensor.shape + strides.size())
+      return empty_;  // whatever the strides
     for (int i = 0; i < strides.size(); ++i)
       if (view.tensor.shape[i] > 1 && view.tensor.strides != nullptr &&
           view.tensor.strides[i] != strides[i])
         return nullptr;
-    return view.data == nullptr ? empty_ : view.data;  // of a tensor without elements
+    return view.data;
   }
   Step& step_;
   Exchange exchange_;

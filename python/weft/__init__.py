@@ -8,6 +8,10 @@ import os as _os
 from collections.abc import Mapping as _Mapping
 from importlib import metadata as _metadata
 
+from ._interpreter import check as _check
+
+_check()  # before the library, whose types belong to one interpreter
+
 from . import _process  # noqa: F401  first, as it sees the memory before and with the extension
 from . import _html, _weft  # noqa: F401  _html tells Jupyter what tensors and plans look like
 from ._arrays import asarray as asarray, from_dlpack as from_dlpack, tensor as tensor

@@ -79,6 +79,8 @@ def _torch_as_numpy(data):
 
 def _over(array):
     name = name_of(array.dtype)
+    if array.ndim > 8:
+        raise _weft.UsageError(f"[tensor] a tensor has at most 8 axes. Got {array.ndim}")
     if array.size == 0:
         return _weft.zeros(array.shape, name)
     return _weft._from_buffer(array.ctypes.data, name, array.shape, array)

@@ -33,15 +33,19 @@ bool is_argument(const Plan& plan, const Access& access) {
   return plan.slots[static_cast<size_t>(access.at.slot)].space == Space::argument;
 }
 
-// Returns by result whether the caller's memory for it is its slot. Of several results in one slot
-// it is the first; a result that is an input is copied.
+// Returns by result whether the caller's memory for it is its slot. Of several results that are a
+// whole slot it is the first; a result that is a part of a slot, or an input, is copied.
 std::vector<bool> lent_results(const Plan& plan) {
   std::set<int> taken;  // slots
   for (const Access& input : plan.inputs) taken.insert(input.at.slot);
   std::vector<bool> lent;
   lent.reserve(plan.outputs.size());
-  for (const Access& output : plan.outputs)
-    lent.push_back(is_argument(plan, output) && taken.insert(output.at.slot).second);
+  for (const Access& output : plan.outputs) {
+    const bool is_whole = output.at.offset == 0 &&
+                          output.value.type().bytes() ==
+                              plan.slots[static_cast<size_t>(output.at.slot)].bytes;
+    lent.push_back(is_argument(plan, output) && is_whole && taken.insert(output.at.slot).second);
+  }
   return lent;
 }
 }  // namespace

@@ -1,6 +1,7 @@
 """weft for PyTorch: torch.compile(model, backend="weft"), and whole steps as one plan."""
 
 import os
+import warnings
 
 import torch
 
@@ -15,6 +16,12 @@ from .trainer import trainer_callback
 
 __all__ = ["backend", "buckets", "export", "load", "plan", "report", "step", "trainer_callback"]
 
+TESTED = "2.13"  # of torch, whose private names the package uses
+
+if torch.__version__.split(".")[:2] != TESTED.split("."):
+    warnings.warn(
+        f"[weft] this is torch {torch.__version__}, and weft was tested with torch {TESTED}",
+        stacklevel=2)
 prepare_dynamo()
 # Plans are made for a number of threads: torch's, where the environment names none.
 if "WEFT_THREADS" not in os.environ and _weft.thread_count() != torch.get_num_threads():

@@ -178,9 +178,10 @@ def _partition(joint, inputs, **options):
 
 def _check_devices(tensors):
     for tensor in tensors:
-        if isinstance(tensor, torch.Tensor) and tensor.device.type not in ("cpu", "meta"):
+        if isinstance(tensor, torch.Tensor) and tensor.device.type != "cpu":
             raise w.UsageError(
-                f"[torch] weft's plans run on torch's CPU tensors. Got one on {tensor.device}")
+                f"[torch] weft's plans run on torch's CPU tensors. Got one on {tensor.device}. "
+                "Hint: weft.plan() takes models without memory")
 
 
 __all__ = ["Graph", "Options", "backend"]

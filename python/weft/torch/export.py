@@ -23,9 +23,14 @@ def export(model, inputs, path):
     path = os.fspath(path)
     if not path.endswith((".onnx", ".weft")):
         raise w.UsageError(f"[export] the name of the file ends in .onnx or .weft. Got {path}")
+    if not isinstance(model, torch.nn.Module):
+        raise w.UsageError(f"[export] a model is a torch.nn.Module. Got {type(model).__name__}")
     kwargs = inputs if isinstance(inputs, dict) else {}
     args = () if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else (inputs,)
     # The module of a torch.export program is what it was exported as, and has no eval().
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.device.type != "cpu":
+            raise w.UsageError(f"[export] {name} is on {tensor.device}, and a file has its elements")
     was_training = model.training and not isinstance(model, torch.fx.GraphModule)
     if was_training:
         model.eval()

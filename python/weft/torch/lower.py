@@ -65,12 +65,19 @@ def is_random(node):
     )
 
 
+def is_known(node):
+    """Returns whether a node is a number: a size, once the sizes of a symbolic graph are known."""
+    return type(node.meta.get("val")) in (int, float, bool)
+
+
 def has_rule(node):
     return node.target is operator.getitem or rule_of(node.target) is not None
 
 
 def why_unsupported(node):
     """Returns why no rule can lower a node, whatever its arguments; None: a rule may."""
+    if is_known(node):
+        return None
     if not has_rule(node):
         return "no rule"
     values = [node.meta.get("val")]
@@ -120,6 +127,9 @@ def lower(graph, env, keys, special=None):
     try:
         for node in graph.nodes:
             if node.op != "call_function":
+                continue
+            if is_known(node):
+                env[node] = node.meta["val"]
                 continue
             if node.target is operator.getitem:
                 env[node] = env[node.args[0]][node.args[1]]

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import operator
 import weakref
 
 import torch
@@ -15,18 +16,41 @@ aten = torch.ops.aten
 # Operations that torch does on a tensor's sizes and strides alone.
 _VIEWS = {
     aten.t.default, aten.permute.default, aten.transpose.int, aten.view.default,
-    aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims,
+    aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim,
+    aten.squeeze.dims,
     aten.detach.default, aten.alias.default, aten.slice.Tensor, aten.select.int,
+    aten.expand.default,
 }
+_SPLITS = {aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int}  # views, in a list
 
 
 def base_of(node):
     """Returns the value that a node is a view of, itself perhaps, and the views on the way."""
     views = []
-    while node.op == "call_function" and node.target in _VIEWS:
+    while node.op == "call_function" and _is_view(node):
         views.append((node.target, node.args[1:], node.kwargs))
         node = node.args[0]
     return node, views[::-1]
+
+
+def _is_view(node):
+    if node.target is operator.getitem:
+        return node.args[0].target in _SPLITS
+    return node.target in _VIEWS or node.target in _SPLITS
+
+
+def with_numbers(views, env):
+    """Returns views with the numbers that their arguments are in a graph of symbolic sizes."""
+    return [
+        torch.fx.node.map_arg(view, lambda node: env[node]) if _has_nodes(view) else view
+        for view in views
+    ]
+
+
+def _has_nodes(view):
+    found = []
+    torch.fx.node.map_arg(view, found.append)
+    return bool(found)
 
 
 def seen_through(value, views):
@@ -213,6 +237,7 @@ class Plan(Lowered):
                 self.results.append(env[node] if isinstance(node, torch.fx.Node) else node)
                 continue
             base, views = base_of(node)
+            views = with_numbers(views, env)
             if base in places:
                 self.results.append(Given(places[base], views))
                 continue

@@ -4,13 +4,18 @@ The model is traced on fake tensors, so nothing of it is allocated or computed: 
 "meta" device, and larger than this machine.
 """
 
+import contextlib
 import dataclasses
 import html
 import json
+import os
 import time
+import traceback
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode,
+)
 from torch.fx import traceback as fx_traceback
 from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -28,6 +33,7 @@ from .state import Stated, assigning
 from .table import decompositions
 
 
+_TORCH_FOLDER = os.path.dirname(torch.__file__)
 _OPTIMIZERS = {
     "adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD,
 }
@@ -40,10 +46,28 @@ def _fake(mode, tensor):
     return made.requires_grad_(tensor.requires_grad)
 
 
+@contextlib.contextmanager
+def _without_elements():
+    """Says which line of the model needs elements of a tensor, as fake tensors have none."""
+    try:
+        yield
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        frames = [
+            f for f in traceback.extract_tb(error.__traceback__)
+            if not f.filename.startswith((_TORCH_FOLDER, os.path.dirname(__file__)))
+        ]
+        where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+        raise w.UsageError(
+            f"[torch] {error.func}: the model depends on elements of a tensor, which a plan of all "
+            f"steps does not know{where}") from error
+
+
 class Traced:
     """A model's step as an FX graph: its placeholders are parameters, buffers, and the batch."""
 
     def __init__(self, model, args, kwargs, loss, trains=None):
+        if not isinstance(model, torch.nn.Module):
+            raise w.UsageError(f"[torch] a model is a torch.nn.Module. Got {type(model).__name__}")
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         given = dict(model.named_parameters())
         self.parameters = {name: _fake(self.mode, p) for name, p in given.items()}
@@ -73,7 +97,8 @@ class Traced:
             return [value, *found]
 
         tensors = [*self.parameters.values(), *self.buffers.values(), *self.batch]
-        with self.mode, fx_traceback.preserve_node_meta():  # which has the lines of the model
+        # The metadata of nodes has the lines of the model.
+        with self.mode, fx_traceback.preserve_node_meta(), _without_elements():
             gm = make_fx(step, tracing_mode="real", _allow_non_fake_inputs=True,
                          record_stack_traces=True)(*tensors)
             plain = [t.detach() for t in tensors]

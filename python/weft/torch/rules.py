@@ -11,9 +11,11 @@ cannot say it refuses by Unsupported, and torch computes that node between two p
 
 import math
 
+import numpy
 import torch
 
 from .. import _weft as w
+from .._arrays import asarray
 
 RULES = {}  # by operation, or by the name of one that exists once its library is imported
 UNREAD = {}  # operations to the place of an argument that their rule does not read
@@ -27,7 +29,7 @@ DTYPES = {
 }
 
 
-class Unsupported(Exception):
+class Unsupported(w.UsageError):
     """A node that weft cannot compute, and why, for a report."""
 
 
@@ -110,14 +112,30 @@ def number(x, dtype):
     """Returns a number as one of that dtype, and a tensor as it is."""
     if is_tensor(x):
         return x
-    return float(x) if dtype in FLOATS else int(x)
+    if dtype in FLOATS:
+        return float(x)
+    return wide_integer(x) if is_wide(x, dtype) else int(x)
+
+
+def is_wide(x, dtype):
+    """Returns whether a number is an integer that f64 does not hold, as which weft keeps numbers."""
+    return type(x) is int and dtype == "i64" and abs(x) > 2**53
+
+
+def wide_integer(x):
+    """Returns an integer as an element of a constant: a constant of one element becomes a number."""
+    return w.reshape(w.slice(asarray(numpy.array([x, 0], numpy.int64)), 0, 0, 1), [])
 
 
 def as_tensor(x, dtype):
+    if is_wide(x, dtype):
+        return wide_integer(x)
     return cast(x, dtype) if is_tensor(x) else w.full([], float(x), dtype)
 
 
 def full(call, value):
+    if is_wide(value, call.dtype):
+        return w.broadcast_to(wide_integer(value), call.shape)
     return w.full(call.shape, float(value), call.dtype)
 
 
@@ -152,6 +170,8 @@ def reduced(x, reduction):
 
 def gradient(function, inputs, dy):
     """Returns the gradients of inputs by weft's own rules, where dy is that of function(*inputs)."""
+    # One value in two places would get the sum of both gradients, in each place.
+    inputs = [w.stop_gradient(x) if is_tensor(x) else x for x in inputs]
     return w._gradients(function(*inputs), list(inputs), dy)
 
 

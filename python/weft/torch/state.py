@@ -3,7 +3,7 @@
 import torch
 
 from .. import _weft as w
-from .lower import from_memory, order_of, to_memory
+from .lower import Failed, from_memory, order_of, to_memory
 from .rules import dtype_of
 
 ALIGNMENT = 64  # bytes, to which kernels store
@@ -72,8 +72,10 @@ def assigning(states):
     `states` has by placeholder."""
 
     def assign(node, env):
-        if node.target is not torch.ops.aten.copy_.default or node.args[0] not in states:
+        if node.target is not torch.ops.aten.copy_.default:
             return None
+        if node.args[0] not in states:
+            raise Failed(node, "the model writes to its input, which a plan leaves as it is")
         states[node.args[0]].assign(env[node.args[1]])
         return env[node.args[1]]
 

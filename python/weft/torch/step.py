@@ -151,6 +151,11 @@ class Step:
             self.states[pointer] = Stated(self.names[pointer], tensor, kind)
         return self.states[pointer]
 
+    def __reduce_ex__(self, protocol):
+        raise TypeError(
+            "[step] a step is not copied, as its plans are of this process: save the state_dict() of "
+            "model and optimizer, and make it anew with weft.torch.step()")
+
     def plan(self):
         """Returns memory and time of the latest plan (weft.PlanSummary)."""
         if not self.plans or not self.plans[-1].runs:
@@ -172,8 +177,13 @@ class StepPlan(Lowered):
             torch.empty(0) if isinstance(each, torch.fx.Node) else each
             for each in returned[forward_outputs:]
         ]
-        if sum(n.name.startswith("tangents") for n in self.placeholders) != 1:
+        tangents = [n for n in self.placeholders if n.name.startswith("tangents")]
+        if len(tangents) != 1:
             raise w.UsageError("[step] more results than the loss need a gradient")
+        if tangents[0].meta["val"].numel() != 1:
+            shape = list(tangents[0].meta["val"].shape)
+            raise w.UsageError(
+                f"[step] a loss is one number. Got one of shape {shape}. Hint: take its mean()")
         self.inputs = self.places = None
         self.runs = {}  # whether it updates: the step, its call, the tensors that it changes
         self._boxed_call = True
@@ -356,9 +366,8 @@ for _dtype in (
 
 
 def _tangent(example):
-    """Returns the gradient of the loss by a result: 1 for the loss, 0 for what is not summed."""
-    value = 1.0 if example.dim() == 0 else 0.0
-    return w.full([int(d) for d in example.shape], value, dtype_of(example.dtype))
+    """Returns the gradient of the loss by itself."""
+    return w.full([int(d) for d in example.shape], 1.0, dtype_of(example.dtype))
 
 
 def _refusal(failed):
@@ -389,6 +398,10 @@ def _check_model(model):
             raise w.UsageError(f"[step] {name} is on {parameter.device}, and a step on the CPU")
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise w.UsageError(f"[step] {name} has gradient hooks, which a plan cannot call")
+    for name, module in model.named_modules():
+        if module._backward_hooks or module._backward_pre_hooks:
+            raise w.UsageError(
+                f"[step] {name or 'the model'} has backward hooks, which a plan cannot call")
 
 
 def step(model, loss, optimizer, **options):

@@ -1,7 +1,5 @@
 """Elementwise maths, comparisons, logic and bits."""
 
-import numpy
-
 from ..rules import (
     FLOATS, Unsupported, as_tensor, cast, dtype_of, is_tensor, math, number, rule, torch, w,
 )
@@ -11,9 +9,6 @@ aten = torch.ops.aten
 
 def operand(x, dtype):
     """Returns an argument in the type in which torch computes."""
-    if type(x) is int and dtype == "i64" and abs(x) > 2**53:
-        # weft keeps numbers as f64, which holds no larger integers.
-        return w.broadcast_to(numpy.int64(x), [])
     # A weak number beside a tensor of bool would make both i64.
     return as_tensor(x, dtype) if dtype == "bool" else number(cast(x, dtype), dtype)
 
@@ -62,9 +57,11 @@ def round_to_decimals(call, x, *, decimals):
     if x.dtype not in FLOATS:
         return x
     scale = 10.0 ** abs(decimals)
+    if x.dtype in ("f16", "bf16"):  # where the product overflows, or has no digits left
+        x = cast(x, "f32")
     if decimals < 0:
-        return w.mul(w.round(w.div(x, scale)), scale)
-    return w.div(w.round(w.mul(x, scale)), scale)
+        return cast(w.mul(w.round(w.div(x, scale)), scale), call.dtype)
+    return cast(w.div(w.round(w.mul(x, scale)), scale), call.dtype)
 
 
 def wide(x):
@@ -131,6 +128,8 @@ rule(aten.logaddexp.default)(binary(w.logaddexp))
 def scaled(x, alpha, dtype):
     if alpha == 1:
         return x
+    if dtype == "i64" and not is_tensor(x):
+        return as_tensor(torch.tensor(x).mul(alpha).item(), dtype)  # wraps as torch's does
     return w.mul(x, number(alpha, dtype)) if is_tensor(x) else number(x * alpha, dtype)
 
 
@@ -186,6 +185,8 @@ def fmod(call, a, b):
 @rule(aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor)
 def power(call, x, exponent):
     x = cast(x, call.dtype)
+    if call.dtype not in FLOATS:
+        return integer_power(x, exponent, call.dtype)
     if is_tensor(exponent):
         return w.pow(x, cast(exponent, call.dtype))
     if exponent == 2:
@@ -197,8 +198,25 @@ def power(call, x, exponent):
     return w.pow(x, number(exponent, call.dtype))
 
 
+def integer_power(x, exponent, dtype):
+    """Raises integers to powers; weft's own pow() takes exponents under 64, which five bits are."""
+    if not is_tensor(exponent) and exponent < 64:
+        return w.square(x) if exponent == 2 else w.pow(x, int(exponent))
+    exponent = as_tensor(exponent, dtype)
+    made, power = None, x
+    for shift in range(0, int(dtype[1:]), 5):
+        bits = w.bitwise_and(w.shift_right(exponent, as_tensor(shift, dtype)), as_tensor(31, dtype))
+        factor = w.pow(power, bits)
+        made = factor if made is None else w.mul(made, factor)
+        power = w.pow(power, 32)
+    return w.select(w.less(exponent, 0), w.pow(x, exponent), made)
+
+
 @rule(aten.pow.Scalar)
 def power_of_number(call, base, exponent):
+    if call.dtype not in FLOATS:
+        return integer_power(
+            as_tensor(base, call.dtype), cast(exponent, call.dtype), call.dtype)
     return w.pow(as_tensor(base, call.dtype), cast(exponent, call.dtype))
 
 

@@ -2,31 +2,24 @@
 
 import numpy
 
-from ..rules import FLOATS, as_tensor, cast, full, rule, torch, w
+from ..rules import FLOATS, as_tensor, cast, full, number, rule, torch, w
 
 aten = torch.ops.aten
 
 
-def filled(call, value):
-    if isinstance(value, int) and abs(value) > 2**53 and call.dtype == "i64":
-        # weft keeps numbers as f64, which holds no larger integers.
-        return w.broadcast_to(numpy.int64(value), call.shape)
-    return full(call, value)
-
-
 @rule(aten.full.default, aten.full_like.default, aten.fill.Scalar)
 def full_of(call, like, value, **options):
-    return filled(call, value)
+    return full(call, value)
 
 
 @rule(aten.new_full.default)
 def new_full(call, x, shape, value, **options):
-    return filled(call, value)
+    return full(call, value)
 
 
 @rule(aten.scalar_tensor.default)
 def scalar_tensor(call, value, **options):
-    return filled(call, value)
+    return full(call, value)
 
 
 @rule(aten.fill.Tensor)
@@ -62,7 +55,7 @@ def arithmetic_progression(call, start, step):
         index = w.iota(call.shape, 0, "f64")
         return cast(w.add(w.mul(index, float(step)), float(start)), call.dtype)
     index = w.iota(call.shape, 0, "i64")
-    return cast(w.add(w.mul(index, int(step)), int(start)), call.dtype)
+    return cast(w.add(w.mul(index, number(step, "i64")), number(start, "i64")), call.dtype)
 
 
 @rule(aten.arange.default)

@@ -34,7 +34,8 @@ def truth(function):
     """Returns the rule of any() or all(), which are uint8 where their argument is."""
 
     def lower(call, x, dim=None, keepdim=False):
-        return cast(function(cast(x, "bool"), reduced_axes(dim, x), keepdim), call.dtype)
+        over = [] if dim == [] else reduced_axes(dim, x)  # here no axes are none, and not all
+        return cast(function(cast(x, "bool"), over, keepdim), call.dtype)
 
     return lower
 

@@ -1,0 +1,60 @@
+"""Random graphs of ATen operations beside eager torch, with fixed seeds: `make fuzz-python` has more."""
+
+import subprocess
+import sys
+
+import fuzz_graphs
+import pytest
+import torch
+
+
+def test_random_graphs_have_eager_results():
+    said = fuzz_graphs.run(seed=100, count=16, jobs=1, size=16)
+    assert len(said) == 16
+    assert sum(line["ran"] for line in said) > 12
+    assert [line for line in said if "failure" in line] == []
+
+
+def test_a_crash_is_found_with_its_seed(monkeypatch):
+    """The batch goes on behind a seed at which a child dies."""
+    script = (
+        "import json, os, sys\n"
+        "first, count = int(sys.argv[3]), int(sys.argv[5])\n"
+        "for seed in range(first, first + count):\n"
+        "    print(json.dumps({'seed': seed}), flush=True)\n"
+        "    if seed == 7: os.abort()\n"
+        "    print(json.dumps({'seed': seed, 'ran': True, 'fallbacks': []}), flush=True)\n")
+    run = subprocess.run
+
+    def instead(command, **options):
+        return run([sys.executable, "-c", script, *command[2:]], **options)
+
+    monkeypatch.setattr(fuzz_graphs.subprocess, "run", instead)
+    said = fuzz_graphs.batch(5, 5)
+    assert [line["seed"] for line in said] == [5, 6, 7, 8, 9]
+    assert ["crash" in line.get("failure", "") for line in said] == [False, False, True, False, False]
+
+
+def test_results_that_differ_are_found():
+    def twice(graph, examples):
+        return lambda *inputs: [2 * y if y.is_floating_point() else y for y in graph(*inputs)]
+
+    found = 0
+    for seed in range(100, 112):
+        builder, graph = fuzz_graphs.built(seed)
+        eager = fuzz_graphs.results(graph, fuzz_graphs.copied(builder.inputs), False)
+        if not any(y.is_floating_point() and (y.abs() > 1e-3).any() for y in eager[0]):
+            continue
+        runs = fuzz_graphs.noisy_runs(builder, graph, seed)
+        builder.with_gradient = builder.is_dynamic = False
+        with pytest.raises((fuzz_graphs.Wrong, RuntimeError)):
+            with torch.no_grad():
+                fuzz_graphs.check_backend(twice, builder, graph, eager, runs, 1e-7)
+        found += 1
+    assert found > 3
+
+
+def test_every_operation_of_the_fuzzer_exists():
+    names = fuzz_graphs.POINTWISE + fuzz_graphs.IN_PLACE
+    for name in names:
+        assert fuzz_graphs.packet(name)._schema
