@@ -168,8 +168,22 @@ Recompute recompute_named(const std::string& name) {
   throw nb::value_error("recompute is 'automatic', 'none', 'selective' or 'full'");
 }
 
+std::vector<Category> categories_named(const std::vector<std::string>& names) {
+  std::vector<Category> categories;
+  for (const std::string& name : names)
+    if (name == "parameters") categories.push_back(Category::parameter);
+    else if (name == "optimizer") categories.push_back(Category::optimizer_state);
+    else if (name == "gradients") categories.push_back(Category::gradient);
+    else if (name == "activations") categories.push_back(Category::activation);
+    else
+      throw nb::value_error(
+          "offload names any of 'parameters', 'optimizer', 'gradients', 'activations'");
+  return categories;
+}
+
 StepOptions options_of(const std::string& mode, const std::string& device,
                        const std::string& precision, size_t memory, const std::string& recompute,
+                       const std::vector<std::string>& offload, const std::string& offload_folder,
                        bool lend_arguments, bool pack_weights) {
   if (mode != "train" && mode != "eval") throw nb::value_error("mode is 'train' or 'eval'");
   return {.mode = mode == "train" ? Mode::train : Mode::eval,
@@ -177,6 +191,7 @@ StepOptions options_of(const std::string& mode, const std::string& device,
           .precision = precision_named(precision),
           .memory = memory,
           .recompute = recompute_named(recompute),
+          .offload = {.categories = categories_named(offload), .folder = offload_folder},
           .pack_weights = pack_weights,
           .lend_arguments = lend_arguments};
 }
@@ -242,12 +257,15 @@ void bind_steps(nb::module_& m) {
           "__init__",
           [](StepOptions* self, const std::string& mode, const std::string& device,
              const std::string& precision, size_t memory, const std::string& recompute,
+             const std::vector<std::string>& offload, const std::string& offload_folder,
              bool lend_arguments, bool pack_weights) {
-            new (self) StepOptions(options_of(mode, device, precision, memory, recompute,
-                                              lend_arguments, pack_weights));
+            new (self)
+                StepOptions(options_of(mode, device, precision, memory, recompute, offload,
+                                       offload_folder, lend_arguments, pack_weights));
           },
           nb::kw_only(), "mode"_a = "train", "device"_a = "auto", "precision"_a = "f32",
-          "memory"_a = 0, "recompute"_a = "automatic", "lend_arguments"_a = false,
+          "memory"_a = 0, "recompute"_a = "automatic", "offload"_a = std::vector<std::string>{},
+          "offload_folder"_a = ".", "lend_arguments"_a = false,
           "pack_weights"_a = true);
   nb::class_<Step>(m, "Step", nb::type_slots(step_slots),
                    "A function of lists of tensors, compiled once for each list of input types.")

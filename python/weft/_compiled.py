@@ -3,7 +3,7 @@
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from . import _weft
@@ -118,12 +118,12 @@ def compile(function: Callable[..., Any], *, mode: str = ..., device: str = ...,
             precision: str = ..., memory: int | str = ..., recompute: str = ...) -> Compiled: ...
 @overload
 def compile(function: None = None, *, mode: str = ..., device: str = ..., precision: str = ...,
-            memory: int | str = ..., recompute: str = ...
-            ) -> Callable[[Callable[..., Any]], Compiled]: ...
+            memory: int | str = ..., recompute: str = ..., offload: Sequence[str] = ...,
+            offload_folder: str = ...) -> Callable[[Callable[..., Any]], Compiled]: ...
 def compile(function: Callable[..., Any] | None = None, *, mode: str = "train",
             device: str = "auto", precision: str = "f32", memory: int | str = 0,
-            recompute: str = "automatic"
-            ) -> Compiled | Callable[[Callable[..., Any]], Compiled]:
+            recompute: str = "automatic", offload: Sequence[str] = (),
+            offload_folder: str = ".") -> Compiled | Callable[[Callable[..., Any]], Compiled]:
     """Compiles a function of tensors, as a decorator or by a call.
 
     The first call for each list of input types captures the function, plans it and runs the plan;
@@ -131,9 +131,12 @@ def compile(function: Callable[..., Any] | None = None, *, mode: str = "train",
 
     precision: type of the factors of products: "f32", "tf32", "bf16", "fp16".
     memory: bytes (or "1.5GiB") that the step may use; what does not fit is computed again.
+    offload: which of "parameters", "optimizer", "gradients" and "activations" are in files of
+        offload_folder while no kernel needs them.
     """
     options = StepOptions(mode=mode, device=device, precision=precision, memory=_bytes(memory),
-                          recompute=recompute)
+                          recompute=recompute, offload=list(offload),
+                          offload_folder=offload_folder)
     if function is None:
         return lambda function: Compiled(function, options)
     return Compiled(function, options)

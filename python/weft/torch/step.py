@@ -29,15 +29,21 @@ class Step:
     """A training step of a torch model; call it with a batch, it returns the loss."""
 
     def __init__(self, model, loss, optimizer, *, clip_norm=None, accumulate=1, memory=0,
-                 precision="f32", recompute="automatic", device="auto"):
+                 precision="f32", recompute="automatic", offload=(), offload_folder=".",
+                 device="auto"):
         _check_model(model)
         if accumulate < 1:
             raise w.UsageError(f"[step] accumulate is at least 1. Got {accumulate}")
+        if not set(offload) <= {"gradients", "activations"}:
+            raise w.UsageError(
+                "[step] offload names 'gradients' and 'activations'; parameters and the optimizer's "
+                f"state are in torch's memory. Got {list(offload)}")
         self.accumulate, self.micro_step = accumulate, 0
         self.model, self.loss, self.optimizer = model, loss, optimizer
         self.clip_norm = clip_norm
         self.options = w.StepOptions(
-            memory=_bytes(memory), precision=precision, recompute=recompute, device=device,
+            memory=_bytes(memory), precision=precision, recompute=recompute,
+            offload=list(offload), offload_folder=offload_folder, device=device,
             lend_arguments=True)
         self.targets = _count_targets(loss)
         self._forget()
@@ -414,7 +420,7 @@ def step(model, loss, optimizer, **options):
     The loss takes the model's output and the last tensors of the batch; None: the model's output
     is the loss, or has it as its attribute. Options: clip_norm, accumulate (every so many calls
     update, by the mean of their gradients), memory ("1.5GiB"), precision ("bf16"), recompute,
-    device.
+    offload (["activations"]: in files of offload_folder while no kernel needs them), device.
     """
     return Step(model, loss, optimizer, **options)
 

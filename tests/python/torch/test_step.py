@@ -218,11 +218,11 @@ def test_dropout_is_reproducible():
     assert len(set(losses[0])) == 3
 
 
-def test_memory_budget_with_equal_losses():
+def test_memory_budget_with_equal_losses(tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(*[m for _ in range(8) for m in (nn.Linear(64, 64), nn.Tanh())])
-    twins = [copy.deepcopy(model) for _ in range(2)]
-    x = torch.randn(256, 64)
+    twins = [copy.deepcopy(model) for _ in range(3)]
+    x = torch.randn(512, 64)
 
     def made(model, **options):
         return weft.torch.step(model, lambda o: o.square().mean(),
@@ -236,6 +236,11 @@ def test_memory_budget_with_equal_losses():
     assert [bounded(x).item() for _ in range(3)] == losses
     assert bounded.plan().memory_bytes <= limit
     assert bounded.plan().rematerialized > 0
+    in_files = made(twins[2], offload=["activations"], offload_folder=str(tmp_path))
+    assert [in_files(x).item() for _ in range(3)] == losses
+    assert in_files.plan().memory_bytes < plan.memory_bytes and in_files.plan().file_bytes > 0
+    with pytest.raises(weft.UsageError, match="in torch's memory"):
+        made(model, offload=["optimizer"])
     with pytest.raises(weft.DoesNotFit) as refusal:
         made(model, memory=10_000)(x)
     assert refusal.value.least_bytes > 10_000
