@@ -56,10 +56,15 @@ def measured(*arguments):
     return json.loads(done.stdout)
 
 
+def test_a_process_takes_what_was_planned():
+    step = measured("step", 512, 16 * 1024)
+    assert step["peak"] == pytest.approx(step["planned"], rel=0.05)
+
+
 # Weights, and activations, are most of the memory in turn.
-@pytest.mark.parametrize(
-    "width, batch", [pytest.param(3072, 64, marks=pytest.mark.slow), (512, 16 * 1024)])
-def test_a_step_takes_what_was_planned_and_no_more_than_eager(width, batch):
+@pytest.mark.slow
+@pytest.mark.parametrize("width, batch", [(3072, 64), (512, 24 * 1024)])
+def test_a_step_takes_no_more_than_eager(width, batch):
     step, eager = measured("step", width, batch), measured("eager", width, batch)
     assert step["peak"] == pytest.approx(step["planned"], rel=0.05)
     assert step["peak"] <= eager["peak"]
