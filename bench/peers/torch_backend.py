@@ -190,7 +190,7 @@ def rounds(steps, seconds):
 
 
 def row_of(name, modes, seconds):
-    """Returns the measured row of a model; a setting that refuses it is left out, with its words."""
+    """Returns the measured row of a model, and what settings say that refuse it."""
     try:
         model, batch = made(name)
     except ImportError as error:

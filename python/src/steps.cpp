@@ -168,17 +168,14 @@ Recompute recompute_named(const std::string& name) {
   throw nb::value_error("recompute is 'automatic', 'none', 'selective' or 'full'");
 }
 
-std::vector<Category> categories_named(const std::vector<std::string>& names) {
-  std::vector<Category> categories;
-  for (const std::string& name : names)
-    if (name == "parameters") categories.push_back(Category::parameter);
-    else if (name == "optimizer") categories.push_back(Category::optimizer_state);
-    else if (name == "gradients") categories.push_back(Category::gradient);
-    else if (name == "activations") categories.push_back(Category::activation);
-    else
-      throw nb::value_error(
-          "offload names any of 'parameters', 'optimizer', 'gradients', 'activations'");
-  return categories;
+// The words are those of a recipe's train.offload.
+Category category_named(const std::string& name) {
+  if (name == "parameters") return Category::parameter;
+  if (name == "optimizer") return Category::optimizer_state;
+  if (name == "gradients") return Category::gradient;
+  if (name == "activations") return Category::activation;
+  throw nb::value_error(
+      "offload names any of 'parameters', 'optimizer', 'gradients' and 'activations'");
 }
 
 StepOptions options_of(const std::string& mode, const std::string& device,
@@ -186,12 +183,14 @@ StepOptions options_of(const std::string& mode, const std::string& device,
                        const std::vector<std::string>& offload, const std::string& offload_folder,
                        bool lend_arguments, bool pack_weights) {
   if (mode != "train" && mode != "eval") throw nb::value_error("mode is 'train' or 'eval'");
+  Offload files{.folder = offload_folder};
+  for (const std::string& name : offload) files.categories.push_back(category_named(name));
   return {.mode = mode == "train" ? Mode::train : Mode::eval,
           .device = device,
           .precision = precision_named(precision),
           .memory = memory,
           .recompute = recompute_named(recompute),
-          .offload = {.categories = categories_named(offload), .folder = offload_folder},
+          .offload = std::move(files),
           .pack_weights = pack_weights,
           .lend_arguments = lend_arguments};
 }
@@ -259,14 +258,12 @@ void bind_steps(nb::module_& m) {
              const std::string& precision, size_t memory, const std::string& recompute,
              const std::vector<std::string>& offload, const std::string& offload_folder,
              bool lend_arguments, bool pack_weights) {
-            new (self)
-                StepOptions(options_of(mode, device, precision, memory, recompute, offload,
-                                       offload_folder, lend_arguments, pack_weights));
+            new (self) StepOptions(options_of(mode, device, precision, memory, recompute, offload,
+                                              offload_folder, lend_arguments, pack_weights));
           },
           nb::kw_only(), "mode"_a = "train", "device"_a = "auto", "precision"_a = "f32",
           "memory"_a = 0, "recompute"_a = "automatic", "offload"_a = std::vector<std::string>{},
-          "offload_folder"_a = ".", "lend_arguments"_a = false,
-          "pack_weights"_a = true);
+          "offload_folder"_a = ".", "lend_arguments"_a = false, "pack_weights"_a = true);
   nb::class_<Step>(m, "Step", nb::type_slots(step_slots),
                    "A function of lists of tensors, compiled once for each list of input types.")
       .def(nb::init<nb::callable, const StepOptions&>(), "function"_a, "options"_a)

@@ -81,8 +81,8 @@ class Report:
         """Returns what ran outside of plans, a line each."""
         remarks = [f"torch computes {count} of {fallback}"
                    for fallback, count in self.fallbacks.most_common()]
-        remarks += [f"torch computes {graph.in_torch} calls of {graph.name}, whose sizes came after "
-                    f"the first {graph.sizes}" for graph in self.graphs if graph.in_torch]
+        remarks += [f"torch computes {graph.in_torch} calls of {graph.name}, whose sizes came "
+                    f"after the first {graph.sizes}" for graph in self.graphs if graph.in_torch]
         return remarks + [f"{count} graph breaks: {reason.splitlines()[0]}"
                           for reason, count in self.graph_breaks.items()]
 

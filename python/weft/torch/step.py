@@ -36,8 +36,8 @@ class Step:
             raise w.UsageError(f"[step] accumulate is at least 1. Got {accumulate}")
         if not set(offload) <= {"gradients", "activations"}:
             raise w.UsageError(
-                "[step] offload names 'gradients' and 'activations'; parameters and the optimizer's "
-                f"state are in torch's memory. Got {list(offload)}")
+                "[step] offload names 'gradients' and 'activations'; parameters and the "
+                f"optimizer's state are in torch's memory. Got {list(offload)}")
         self.accumulate, self.micro_step = accumulate, 0
         self.model, self.loss, self.optimizer = model, loss, optimizer
         self.clip_norm = clip_norm
