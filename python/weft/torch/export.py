@@ -30,7 +30,8 @@ def export(model, inputs, path):
     # The module of a torch.export program is what it was exported as, and has no eval().
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.device.type != "cpu":
-            raise w.UsageError(f"[export] {name} is on {tensor.device}, and a file has its elements")
+            raise w.UsageError(
+                f"[export] {name} is on {tensor.device}, and a file has its elements")
     was_training = model.training and not isinstance(model, torch.fx.GraphModule)
     if was_training:
         model.eval()
