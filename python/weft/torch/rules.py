@@ -118,12 +118,12 @@ def number(x, dtype):
 
 
 def is_wide(x, dtype):
-    """Returns whether a number is an integer that f64 does not hold, as which weft keeps numbers."""
+    """Returns whether a number is an integer that f64, as which weft keeps numbers, rounds."""
     return type(x) is int and dtype == "i64" and abs(x) > 2**53
 
 
 def wide_integer(x):
-    """Returns an integer as an element of a constant: a constant of one element becomes a number."""
+    """Returns an integer as an element of a constant, as one of one element becomes a number."""
     return w.reshape(w.slice(asarray(numpy.array([x, 0], numpy.int64)), 0, 0, 1), [])
 
 

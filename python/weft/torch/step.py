@@ -159,8 +159,8 @@ class Step:
 
     def __reduce_ex__(self, protocol):
         raise TypeError(
-            "[step] a step is not copied, as its plans are of this process: save the state_dict() of "
-            "model and optimizer, and make it anew with weft.torch.step()")
+            "[step] a step is not copied, as its plans are of this process: save the state_dict() "
+            "of model and optimizer, and make it anew with weft.torch.step()")
 
     def plan(self):
         """Returns memory and time of the latest plan (weft.PlanSummary)."""

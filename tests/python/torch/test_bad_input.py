@@ -1,4 +1,4 @@
-"""Bad input: an exception of Python that says what is wrong, or torch computes it and it is counted."""
+"""Bad input: an exception that says what is wrong, or torch computes it, which is counted."""
 
 import subprocess
 import sys
@@ -124,9 +124,9 @@ def test_sparse_and_quantized_tensors_run_in_torch():
 # ---- memory
 
 
-@pytest.mark.parametrize("x", [torch.randn(4, 3).t(), torch.randn(0, 4), torch.randn(1, 4).expand(3, 4),
-                               torch.randn(3, 4).requires_grad_()],
-                         ids=["transposed", "empty", "expanded", "requires_grad"])
+@pytest.mark.parametrize("x", [
+    torch.randn(4, 3).t(), torch.randn(0, 4), torch.randn(1, 4).expand(3, 4),
+    torch.randn(3, 4).requires_grad_()], ids=["transposed", "empty", "expanded", "requires_grad"])
 def test_batches_of_a_step_a_plan_and_a_file(x, tmp_path):
     torch.manual_seed(0)
     model = small()

@@ -1,17 +1,18 @@
-"""Random graphs of ATen operations beside eager torch, with fixed seeds: `make fuzz-python` has more."""
+"""Random graphs of ATen operations beside eager torch: fixed seeds of `make fuzz-python`."""
 
 import subprocess
 import sys
 
 import fuzz_graphs
 import pytest
+import random_graphs
 import torch
 
 
 def test_random_graphs_have_eager_results():
-    said = fuzz_graphs.run(seed=100, count=16, jobs=1, size=16)
-    assert len(said) == 16
-    assert sum(line["ran"] for line in said) > 12
+    said = fuzz_graphs.run(seed=100, count=10, jobs=1, size=10)
+    assert len(said) == 10
+    assert sum(line["ran"] for line in said) > 7
     assert [line for line in said if "failure" in line] == []
 
 
@@ -32,7 +33,7 @@ def test_a_crash_is_found_with_its_seed(monkeypatch):
     monkeypatch.setattr(fuzz_graphs.subprocess, "run", instead)
     said = fuzz_graphs.batch(5, 5)
     assert [line["seed"] for line in said] == [5, 6, 7, 8, 9]
-    assert ["crash" in line.get("failure", "") for line in said] == [False, False, True, False, False]
+    assert [line["seed"] for line in said if "crash" in line.get("failure", "")] == [7]
 
 
 def test_results_that_differ_are_found():
@@ -41,8 +42,8 @@ def test_results_that_differ_are_found():
 
     found = 0
     for seed in range(100, 112):
-        builder, graph = fuzz_graphs.built(seed)
-        eager = fuzz_graphs.results(graph, fuzz_graphs.copied(builder.inputs), False)
+        builder, graph = random_graphs.built(seed)
+        eager = fuzz_graphs.results(graph, random_graphs.copied(builder.inputs), False)
         if not any(y.is_floating_point() and (y.abs() > 1e-3).any() for y in eager[0]):
             continue
         runs = fuzz_graphs.noisy_runs(builder, graph, seed)
@@ -55,6 +56,6 @@ def test_results_that_differ_are_found():
 
 
 def test_every_operation_of_the_fuzzer_exists():
-    names = fuzz_graphs.POINTWISE + fuzz_graphs.IN_PLACE
+    names = random_graphs.POINTWISE + random_graphs.IN_PLACE
     for name in names:
-        assert fuzz_graphs.packet(name)._schema
+        assert random_graphs.packet(name)._schema

@@ -1,4 +1,4 @@
-"""What torch users try with a compiled model: each row of the table in docs/python.md has a test."""
+"""What torch users try: each row of the table in docs/python.md has a test."""
 
 import copy
 import io
@@ -19,7 +19,8 @@ PAGE = FOLDER.parents[2] / "docs" / "python.md"
 # The first cell of a row to the tests that prove it: of this file, or "file::test".
 ROWS = {
     "`fullgraph=True`, `dynamic=True` or `False`": [
-        "test_fullgraph_dynamic_and_mode", "test_backend.py::test_new_sizes_are_planned_without_dynamo"],
+        "test_fullgraph_dynamic_and_mode",
+        "test_backend.py::test_new_sizes_are_planned_without_dynamo"],
     '`mode="reduce-overhead"` and others': ["test_fullgraph_dynamic_and_mode"],
     "a function, a part of a model, `module.compile()`": ["test_a_function_and_parts_of_a_model"],
     "`torch.no_grad()`, `inference_mode()`, `model.eval()`": [
@@ -31,7 +32,8 @@ ROWS = {
         "test_channels_last", "test_backend.py::test_channels_last_results_keep_their_strides"],
     "`torch.set_default_dtype`": ["test_default_dtype"],
     "dropout, `torch.manual_seed`": [
-        "test_backend.py::test_dropout_follows_torch_seed", "test_step.py::test_dropout_is_reproducible"],
+        "test_backend.py::test_dropout_follows_torch_seed",
+        "test_step.py::test_dropout_is_reproducible"],
     "`torch.use_deterministic_algorithms`": ["test_deterministic_algorithms"],
     "`DistributedDataParallel` around the model": [
         "test_distributed_around_a_model", "test_step.py::test_distributed_wrappers_are_refused"],
@@ -48,7 +50,8 @@ ROWS = {
     "derivatives of derivatives": ["test_higher_derivatives_are_refused_by_torch"],
     "hooks, another optimizer, an optimizer's closure": [
         "test_closures_of_optimizers", "test_step.py::test_refusals",
-        "test_bad_input.py::test_hooks_of_modules", "test_bad_input.py::test_hooks_of_parameters_are_called"],
+        "test_bad_input.py::test_hooks_of_modules",
+        "test_bad_input.py::test_hooks_of_parameters_are_called"],
     "`torch.profiler`, `detect_anomaly`": ["test_profiler_and_anomalies"],
     "complex numbers, sizes that depend on elements": [
         "test_backend.py::test_complex_numbers_stay_with_torch",
@@ -64,7 +67,8 @@ def test_each_row_of_the_page_has_its_tests():
     for tests in ROWS.values():
         for each in tests:
             file, _, name = each.rpartition("::")
-            assert f"\ndef {name}(" in (FOLDER / (file or pathlib.Path(__file__).name)).read_text(), each
+            text = (FOLDER / (file or pathlib.Path(__file__).name)).read_text()
+            assert f"\ndef {name}(" in text, each
 
 
 def small():
@@ -164,7 +168,8 @@ def test_gradient_scaler():
 
 
 def test_channels_last():
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).to(memory_format=torch.channels_last)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    model = model.to(memory_format=torch.channels_last)
     twin = copy.deepcopy(model)
     x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
     got, expected = compiled(model)(x), twin(x)

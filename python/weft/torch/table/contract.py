@@ -192,8 +192,8 @@ def convolution_backward(call, dy, x, weight, bias_sizes, *rest):
         for i in wanted:
             found[i] = zeros(*call.results[i])
     elif wanted:
-        y = convolve(x, weight, None, *geometry)
-        given = (x, weight)
+        given = w.stop_gradient(x), w.stop_gradient(weight)  # which may be one value
+        y = convolve(*given, None, *geometry)
         for i, each in zip(wanted, w._gradients(y, [given[i] for i in wanted], dy)):
             found[i] = each
     if mask[2]:

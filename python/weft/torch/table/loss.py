@@ -13,7 +13,8 @@ def loss_rules(name, loss):
     """Registers a loss and its backward operation, whose gradient is that of the prediction."""
 
     def forward(call, x, target, *args, **options):
-        return cast(loss(x, cast(target, x.dtype), *args, **options), call.dtype)
+        x, target = cast(x, call.dtype), cast(target, call.dtype)  # integers beside floats, too
+        return loss(x, target, *args, **options)
 
     def backward(call, dy, x, target, *args, **options):
         def of_prediction(prediction):

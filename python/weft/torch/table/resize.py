@@ -272,5 +272,6 @@ def grid_sampler_backward(call, dy, x, grid, mode, padding, align_corners, mask)
     if is_empty(dy.shape):
         return tuple(None if each is None else w.full(each[0], 0.0, each[1])
                      for each in call.results)
+    x, grid = w.stop_gradient(x), w.stop_gradient(grid)  # which may be one value
     dx, dgrid = w._gradients(sampled(x, grid, mode, padding, align_corners), [x, grid], dy)
     return dx if mask[0] else None, dgrid if mask[1] else None
