@@ -67,6 +67,28 @@ TEST_CASE("a step in the caller's memory computes what a step that copies comput
   CHECK(lent_w.elements() == w);
 }
 
+TEST_CASE("a part of a result beside the whole, and parts without it, are results of their own") {
+  const std::vector<float> x = ramp(64 * 64);
+  const Tensor input = tensor(x, matrix.shape);
+  for (const bool returns_whole : {true, false}) {
+    const auto parts = [=](std::span<const Tensor> in) {
+      const Tensor whole = relu(matmul(in[0], in[0]));
+      std::vector<Tensor> results{whole[range(0, 16)], whole[range(16, 64)]};
+      if (returns_whole) results.push_back(whole);
+      return results;
+    };
+    CompiledStep copying = step_of(parts, false), lending = step_of(parts, true);
+    const Lent lent_x(x), first(16 * 64), last(48 * 64), whole(64 * 64);
+    std::vector<std::byte*> results{first.at(), last.at()};
+    if (returns_whole) results.push_back(whole.at());
+    lending.run(std::array{matrix}, std::array<const std::byte*, 1>{lent_x.at()}, results);
+    const std::span<const Tensor> expected = copying.run(std::array{input});
+    CHECK(first.elements() == expected[0].to_vector<float>());
+    CHECK(last.elements() == expected[1].to_vector<float>());
+    if (returns_whole) CHECK(whole.elements() == expected[2].to_vector<float>());
+  }
+}
+
 TEST_CASE("what the caller lends takes no arena, and counts in the plan's memory") {
   const std::array types{matrix, matrix};
   CompiledStep copying = step_of(two_layers, false), lending = step_of(two_layers, true);
