@@ -213,6 +213,8 @@ class Plan(Lowered):
                 self.results.append(env[node] if isinstance(node, torch.fx.Node) else node)
                 continue
             base, views = base_of(node)
+            # Sizes that the graph computes are numbers in the plan of concrete sizes.
+            views = torch.fx.node.map_arg(views, env.__getitem__)
             if base in places:
                 self.results.append(Given(places[base], views))
                 continue
