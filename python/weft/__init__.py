@@ -7,6 +7,7 @@ a graph, which is computed when a value is read, or as one planned step by weft.
 import os as _os
 from collections.abc import Mapping as _Mapping
 from importlib import metadata as _metadata
+from typing import Any as _Any
 
 from ._interpreter import check as _check
 
@@ -28,14 +29,14 @@ except _metadata.PackageNotFoundError:  # the source tree, on PYTHONPATH
     __version__ = getattr(_weft, "__version__", "0+unknown")
 
 
-def export(model, inputs, path):
+def export(model, inputs, path) -> None:
     """Writes a torch model as an ONNX file or a compiled model. See weft.torch.export."""
     from .torch import export
 
     return export(model, inputs, path)
 
 
-def plan(model, inputs=(), **options):
+def plan(model, inputs=(), **options) -> _Any:
     """Plans a step of a torch model on any device: memory, time, and what would make it fit.
 
     See weft.torch.plan. A recipe (a dict, the path of a YAML file, a name) is planned as `weft

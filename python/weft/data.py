@@ -8,8 +8,9 @@ A thread prepares batches ahead. Their order depends on the seed and the epoch a
 
 import json
 import os
+from collections.abc import Iterator
 
-from ._weft import _data
+from ._weft import Tensor, _data
 from ._weft._data import (ImageDataset, Source, TableColumns, TextCodec, TextDataset, TokenDataset,
                           Tokenizer, masked, random_images, random_tokens)
 
@@ -29,7 +30,8 @@ class Loader:
     rows, unless drop_last. prefetch: batches that a thread prepares ahead; 0: none, and no thread.
     """
 
-    def __init__(self, source, batch_size=1, shuffle=False, drop_last=False, seed=0, prefetch=2):
+    def __init__(self, source, batch_size=1, shuffle=False, drop_last=False, seed=0,
+                 prefetch=2) -> None:
         if isinstance(source, (tuple, list)):
             source = _data.array_source(*source)
         self.source = source.source() if isinstance(source, ImageDataset) else source
@@ -38,12 +40,12 @@ class Loader:
         self._options = dict(batch_size=batch_size, shuffle=shuffle, drop_last=drop_last,
                              seed=seed, prefetch=prefetch)
 
-    def __len__(self):
+    def __len__(self) -> int:
         """Returns the number of batches of an epoch."""
         whole, rest = divmod(len(self.source), self.batch_size)
         return whole + (rest > 0 and not self._options["drop_last"])
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         epoch, self.epoch = self.epoch, self.epoch + 1
         return _data.batches(self.source, epoch=epoch, **self._options)
 
@@ -116,12 +118,12 @@ class ChatTemplate:
     ChatTemplate.load("folder") reads that of a published model, a folder or a GGUF file.
     """
 
-    def __init__(self, text, special_tokens=(), name="template"):
+    def __init__(self, text, special_tokens=(), name="template") -> None:
         """text: the template in Jinja2. special_tokens: {"bos_token": "<s>"}."""
         self._template = _data.ChatTemplate(text, list(dict(special_tokens).items()), name)
 
     @classmethod
-    def load(cls, model, with_tools=False):
+    def load(cls, model, with_tools=False) -> "ChatTemplate | None":
         """Returns the template of a model; None if it has none."""
         return cls._of(_data.chat_template(os.fspath(model), with_tools))
 
@@ -133,7 +135,8 @@ class ChatTemplate:
         made._template = template
         return made
 
-    def render(self, messages, add_generation_prompt=False, tools=None, documents=None, **extra):
+    def render(self, messages, add_generation_prompt=False, tools=None, documents=None,
+               **extra) -> str:
         """Returns the text of messages: [{"role": "user", "content": "Hello"}, ...].
 
         add_generation_prompt ends the text where the answer begins. `extra` are further variables
@@ -150,11 +153,11 @@ class ChatTemplate:
 class Table:
     """The rows of a CSV file, whose first record names the columns. See read_table()."""
 
-    def __init__(self, table):
+    def __init__(self, table) -> None:
         self._table = table
         self.name, self.features, self.targets = table.name, table.features, table.targets
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._table)
 
     def columns(self, rows=None) -> TableColumns:

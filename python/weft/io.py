@@ -6,9 +6,9 @@
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from ._weft import Variable, _io
+from ._weft import Tensor, Variable, _io
 from ._weft._io import Loaded
 
 __all__ = ["Loaded", "Safetensors", "load", "read_csv", "read_idx", "read_npy", "read_npz", "save",
@@ -22,7 +22,7 @@ def _variables(net):
     return [(each.name, each) if isinstance(each, Variable) else each for each in net]
 
 
-def save(net, path, metadata=None):
+def save(net, path, metadata=None) -> None:
     """Writes a safetensors file, which is whole or absent.
 
     net: a module (parameters and buffers by name), variables (`optimizer.state`), or a dict of
@@ -52,59 +52,59 @@ def load(net, source, **options) -> Loaded:
     return _io.load(_variables(net), [os.fspath(file) for file in files], chosen)
 
 
-class Safetensors(Mapping):
+class Safetensors(Mapping[str, Tensor]):
     """A safetensors file as a mapping of names to tensors, which are views of the mapped file."""
 
-    def __init__(self, path):
+    def __init__(self, path) -> None:
         self.path = os.fspath(path)
         self._file = _io.Safetensors(self.path)
 
     @property
-    def metadata(self):
+    def metadata(self) -> dict[str, str]:
         return self._file.metadata
 
-    def __getitem__(self, name):
+    def __getitem__(self, name) -> Tensor:
         if name not in self:
             raise KeyError(name)
         return self._file.tensor(name)
 
-    def __contains__(self, name):
+    def __contains__(self, name) -> bool:
         return isinstance(name, str) and self._file.find(name)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._file.names)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._file.names)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Safetensors({self.path!r}, {len(self)} tensors)"
 
 
-def read_npy(path):
+def read_npy(path) -> Tensor:
     """Returns the array of a .npy file; in this machine's layout, as a view of the mapped file."""
     return _io.read_npy(os.fspath(path))
 
 
-def write_npy(path, tensor):
+def write_npy(path, tensor) -> None:
     _io.write_npy(os.fspath(path), tensor)
 
 
-def read_npz(path):
+def read_npz(path) -> dict[str, Tensor]:
     """Returns the arrays of a .npz archive by name."""
     return _io.read_npz(os.fspath(path))
 
 
-def write_npz(path, arrays):
+def write_npz(path, arrays) -> None:
     _io.write_npz(os.fspath(path), list(arrays.items()))
 
 
-def read_idx(path):
+def read_idx(path) -> Tensor:
     """Returns the array of an IDX file, the format of MNIST, plain or gzipped."""
     return _io.read_idx(os.fspath(path))
 
 
-def read_csv(path, separator=","):
+def read_csv(path, separator=",") -> list[list[str]]:
     """Returns the records of a CSV file (RFC 4180), each a list of texts."""
     with open(path, encoding="utf-8", newline="") as file:
         return _io.parse_csv(file.read(), os.fspath(path), separator)

@@ -11,6 +11,8 @@ import os
 import queue
 import threading
 import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, overload
 
 from ._weft import _models
 from ._weft._models import Encoder, Generated, Model, Pretrained
@@ -20,7 +22,7 @@ __all__ = ["Encoder", "Generated", "Model", "Pretrained", "TextModel", "load", "
            "make", "names"]
 
 
-def names():
+def names() -> dict[str, str]:
     """Returns the models that make() knows, each with a sentence about it."""
     return dict(_models.names())
 
@@ -63,26 +65,35 @@ def config(self):
 Model.config = property(config)
 
 
+Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
+
+
 class TextModel:
     """A language model with its tokenizer, and the defaults of its generation_config.json."""
 
-    def __init__(self, text):
+    def __init__(self, text) -> None:
         self._text = text
         self.name, self.vocabulary, self.context = text.name, text.vocabulary, text.context
         self.codec = text.codec
         self.chat_template = ChatTemplate._of(text.chat_template)
 
     @property
-    def model(self):
+    def model(self) -> Model | None:
         """The net, tokens [B, T] to logits [B, T, vocabulary]; None for a compiled model."""
         return self._text.model
 
-    def encode(self, text, special_tokens=True):
+    def encode(self, text, special_tokens=True) -> list[int]:
         return self.codec.encode(text, special_tokens)
 
-    def decode(self, ids):
+    def decode(self, ids) -> str:
         return self.codec.decode(ids)
 
+    @overload
+    def generate(self, prompt: Prompt, max_new_tokens: int = 0, context: int = 0,
+                 **sampling: Any) -> str: ...
+    @overload
+    def generate(self, prompt: Sequence[Prompt], max_new_tokens: int = 0, context: int = 0,
+                 **sampling: Any) -> list[str]: ...
     def generate(self, prompt, max_new_tokens=0, context=0, **sampling):
         """Returns the text after a prompt, or the list of texts after a list of prompts.
 
@@ -101,7 +112,7 @@ class TextModel:
         """Does the same for a list of prompts, and returns the tokens and why each text ended."""
         return self._run(prompts, max_new_tokens, context, sampling, None)
 
-    def stream(self, prompt, max_new_tokens=0, context=0, **sampling):
+    def stream(self, prompt, max_new_tokens=0, context=0, **sampling) -> Iterator[str]:
         """Returns an iterator over the pieces of the text, as the model writes them."""
         return _Stream(lambda on_text: self._run([prompt], max_new_tokens, context, sampling,
                                                  on_text))
@@ -157,7 +168,7 @@ def _end(thread, ended):
 class _Stream:
     """Runs a generation on a thread, which ends with the stream, and iterates over its text."""
 
-    def __init__(self, run):
+    def __init__(self, run) -> None:
         self._pieces, self._ended = queue.SimpleQueue(), threading.Event()
         thread = threading.Thread(target=_write, args=(run, self._pieces, self._ended), daemon=True)
         self.close = weakref.finalize(self, _end, thread, self._ended)

@@ -18,10 +18,13 @@ arguments, and the whole net is built when it is first used: by a call, paramete
 import contextvars
 import inspect
 import threading
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from . import _weft
-from ._weft import Variable, current_seed
+from ._weft import Tensor, Variable, current_seed
 from ._weft import _nn
+from ._weft._io import Loaded
 from ._weft._nn import AttentionMasks, Init, activation_names
 
 __all__ = [
@@ -47,35 +50,38 @@ class BuildScope:
     root: the path of the root module, which tells the paths of two nets apart.
     """
 
-    def __init__(self, dtype="f32", initialize=True, root=""):
+    def __init__(self, dtype="f32", initialize=True, root="") -> None:
         self._given = dtype, initialize, root
 
-    def __enter__(self):
+    def __enter__(self) -> "BuildScope":
         self._token = _options.set(self._given)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_) -> None:
         _options.reset(self._token)
 
 
-class Parameter:
-    """A parameter of the program's module: `self.scale = Parameter((784,), Init.constant(1))`."""
+if TYPE_CHECKING:  # a member that is one of these is a variable from its assignment on
+    def Parameter(shape: int | Sequence[int], init: Init = ...) -> Variable: ...
+    def Buffer(shape: int | Sequence[int], value: float = 0) -> Variable: ...
+else:
+    class Parameter:
+        """A parameter of the program's module: `self.scale = Parameter((8,), Init.constant(1))`."""
 
-    def __init__(self, shape, init=Init.constant(0)):
-        self.shape, self.init = shape, init
+        def __init__(self, shape, init=Init.constant(0)):
+            self.shape, self.init = shape, init
 
-    def _make(self, owner, name):
-        return owner.parameter(name, self.shape, self.init)
+        def _make(self, owner, name):
+            return owner.parameter(name, self.shape, self.init)
 
+    class Buffer:
+        """State that no optimizer updates, as running statistics: `self.mean = Buffer((8,), 0)`."""
 
-class Buffer:
-    """State that no optimizer updates, as running statistics: `self.mean = Buffer((784,), 0)`."""
+        def __init__(self, shape, value=0):
+            self.shape, self.value = shape, value
 
-    def __init__(self, shape, value=0):
-        self.shape, self.value = shape, value
-
-    def _make(self, owner, name):
-        return owner.buffer(name, self.shape, self.value)
+        def _make(self, owner, name):
+            return owner.buffer(name, self.shape, self.value)
 
 
 # What users of PyTorch look for, and where it is.
@@ -92,13 +98,13 @@ class Module:
     Members are modules, Parameter and Buffer; and variables of other modules, which are shared.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.__dict__.update(_members={}, _parent=None, _native=None,
                              _scope=(*_options.get(), current_seed()))
 
     # ---- members
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         if "_members" not in self.__dict__:
             raise AttributeError(f"super().__init__() comes before {name} is assigned")
         if isinstance(value, (Module, Parameter, Buffer, Variable)):
@@ -110,7 +116,7 @@ class Module:
         else:
             object.__setattr__(self, name, value)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         member = self.__dict__.get("_members", {}).get(name)
         if isinstance(member, (Parameter, Buffer)):
             self._handle()
@@ -120,7 +126,7 @@ class Module:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.{hint}")
         return member
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._members]
 
     def _register(self, name, value):
@@ -185,68 +191,85 @@ class Module:
 
     # ---- what a net has
 
-    def __call__(self, *inputs, **options):
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
         return self.forward(*inputs, **options)
 
     @property
-    def path(self):
+    def path(self) -> str:
         """The full path in the net: "blocks.3.attn"; "" for the net itself."""
         return self._handle().path
 
-    def named_parameters(self):
+    def named_parameters(self) -> list[tuple[str, Variable]]:
         """Returns pairs of name and variable of all parameters, with PyTorch's names and order."""
         return self._handle().named_parameters()
 
-    def named_buffers(self):
+    def named_buffers(self) -> list[tuple[str, Variable]]:
         """Returns pairs of name and variable of running statistics."""
         return self._handle().named_buffers()
 
-    def state(self):
+    def state(self) -> list[tuple[str, Variable]]:
         """Returns pairs of name and variable of parameters and buffers."""
         return self._handle().state()
 
-    def parameters(self):
+    def parameters(self) -> list[Variable]:
         """Returns the parameters that are not frozen, for grad() and optimizers."""
         return self._handle().parameters()
 
-    def buffers(self):
+    def buffers(self) -> list[Variable]:
         return self._handle().buffers()
 
-    def variables(self):
+    def variables(self) -> list[Variable]:
         """Returns the variables of state()."""
         return self._handle().variables()
 
-    def parameter_count(self):
+    def parameter_count(self) -> int:
         """Returns the number of elements of all parameters."""
         return self._handle().parameter_count()
 
-    def freeze(self, pattern="*"):
+    def freeze(self, pattern: str = "*") -> None:
         """Freezes the parameters whose names match: freeze("encoder.*"). They get no gradients.
 
         UsageError: no name matches. An optimizer that exists already keeps its parameters.
         """
         self._handle().freeze(pattern)
 
-    def unfreeze(self, pattern="*"):
+    def unfreeze(self, pattern: str = "*") -> None:
         self._handle().unfreeze(pattern)
 
-    def named_children(self):
+    def state_dict(self) -> dict[str, Tensor]:
+        """Returns the values of parameters and buffers by name, which NumPy and DLPack read.
+
+        They stay as they are while the net trains.
+        """
+        return {name: variable.value() for name, variable in self.state()}
+
+    def load_state_dict(self, state: Mapping[str, Any], **options: Any) -> Loaded:
+        """Sets parameters and buffers to arrays by name: tensors, NumPy's, PyTorch's.
+
+        Options and errors are those of weft.io.load: strict=False, cast=True,
+        rename=[("a.*", "*")].
+        """
+        from .io import load
+
+        return load(self, state, **options)
+
+    def named_children(self) -> list[tuple[str, "Module"]]:
         return [(name, each) for name, each in self._members.items() if isinstance(each, Module)]
 
-    def children(self):
+    def children(self) -> list["Module"]:
         return [each for _, each in self.named_children()]
 
-    def named_modules(self, prefix=""):
+    def named_modules(self, prefix: str = "") -> list[tuple[str, "Module"]]:
         """Returns pairs of path and module of this module and all below it."""
         found = [(prefix, self)]
         for name, child in self.named_children():
             found += child.named_modules(f"{prefix}.{name}" if prefix else name)
         return found
 
-    def modules(self):
+    def modules(self) -> list["Module"]:
         return [each for _, each in self.named_modules()]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         lines = [f"  ({name}): {child!r}".replace("\n", "\n  ")
                  for name, child in self.named_children()]
         body = "\n" + "\n".join(lines) + "\n" if lines else ""
@@ -256,27 +279,9 @@ class Module:
         return ""
 
 
-def state_dict(self):
-    """Returns the values of parameters and buffers by name: tensors, which NumPy and DLPack read.
-
-    They stay as they are while the net trains.
-    """
-    return {name: variable.value() for name, variable in self.state()}
-
-
-def load_state_dict(self, state, **options):
-    """Sets parameters and buffers to arrays by name: tensors, NumPy's, PyTorch's. Returns Loaded.
-
-    Options and errors are those of weft.io.load: strict=False, cast=True, rename=[("a.*", "*")].
-    """
-    from .io import load
-
-    return load(self, state, **options)
-
-
-for _type in (Module, _nn.Module):
-    _type.state_dict = state_dict
-    _type.load_state_dict = load_state_dict
+# The nets of weft.models, whose modules C++ makes, have the same two methods.
+_nn.Module.state_dict = Module.state_dict
+_nn.Module.load_state_dict = Module.load_state_dict
 
 
 def _signature(native):
@@ -308,7 +313,7 @@ class _Layer(Module):
             _self, *parameters = inspect.signature(cls.__init__).parameters.values()
             cls.__signature__ = inspect.Signature(parameters)
 
-    def __init__(self, *arguments, **options):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__()
         self.__dict__["_given"] = self._takes.bind(*arguments, **options)
         dtype, _, root, seed = self._scope
@@ -319,10 +324,10 @@ class _Layer(Module):
         owner = _nn.Net() if parent is None else parent
         return self._class(owner, name, *self._given.args, **self._given.kwargs)
 
-    def __call__(self, *inputs, **options):
+    def __call__(self, *inputs: Any, **options: Any) -> Tensor:
         return self._handle()(*inputs, **options)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and hasattr(self._class, name):
             return getattr(self._handle(), name)
         return super().__getattr__(name)
@@ -418,27 +423,27 @@ class Activation(_Layer, native=_nn.Activation):
 
 
 class ReLU(Activation):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__("relu")
 
 
 class GELU(Activation):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__("gelu")
 
 
 class SiLU(Activation):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__("silu")
 
 
 class Tanh(Activation):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__("tanh")
 
 
 class Sigmoid(Activation):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__("sigmoid")
 
 
@@ -495,77 +500,78 @@ class SparseMoe(_Layer, native=_nn.SparseMoe):
 # ---- containers
 
 
-class Sequential(Module):
-    """Applies modules one after the other, named "0", "1", ..."""
+class _Modules(Module):
+    """Modules named "0", "1", ..., in the order in which they are appended."""
 
-    def __init__(self, *modules):
-        super().__init__()
-        for module in modules:
-            self.append(module)
-
-    def append(self, module):
+    def append(self, module: Module) -> Self:
         if not isinstance(module, Module):
             raise TypeError(f"{type(self).__name__} has modules. Got {type(module).__name__}")
         self._register(str(len(self)), module)
         return self
 
-    def forward(self, x):
-        for module in self.children():
-            x = module(x)
-        return x
-
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._members)
 
-    def __getitem__(self, i):
+    def __getitem__(self, i: int) -> Module:
         return self.children()[i]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Module]:
         return iter(self.children())
 
 
-class ModuleList(Module):
-    """Modules named "0", "1", ..., which the owner of the list calls."""
+class Sequential(_Modules):
+    """Applies modules one after the other, named "0", "1", ..."""
 
-    def __init__(self, modules=()):
+    def __init__(self, *modules: Module) -> None:
         super().__init__()
         for module in modules:
             self.append(module)
 
-    append = Sequential.append
-    __len__ = Sequential.__len__
-    __getitem__ = Sequential.__getitem__
-    __iter__ = Sequential.__iter__
+    def forward(self, x: Any) -> Any:
+        for module in self.children():
+            x = module(x)
+        return x
+
+
+class ModuleList(_Modules):
+    """Modules named "0", "1", ..., which the owner of the list calls."""
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        super().__init__()
+        for module in modules:
+            self.append(module)
 
 
 class ModuleDict(Module):
     """Modules under keys, which the owner of the dict calls."""
 
-    def __init__(self, modules=()):
+    def __init__(
+        self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] = ()
+    ) -> None:
         super().__init__()
         for key, module in dict(modules).items():
             self[key] = module
 
-    def __setitem__(self, key, module):
+    def __setitem__(self, key: str, module: Module) -> None:
         if not key or "." in key:
             raise _weft.UsageError(f"[module] a key is not empty and has no dot. Got {key!r}.")
         if not isinstance(module, Module):
             raise TypeError(f"ModuleDict has modules. Got {type(module).__name__}")
         self._register(key, module)
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: str) -> Module:
         return self._members[key]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._members)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._members)
 
-    def __contains__(self, key):
+    def __contains__(self, key) -> bool:
         return key in self._members
 
-    def items(self):
+    def items(self) -> ItemsView[str, Module]:
         return self._members.items()
 
 
@@ -576,7 +582,7 @@ def _native(model):
     return model._handle() if isinstance(model, Module) else model
 
 
-def add_lora(model, targets, **options):
+def add_lora(model, targets, **options) -> list[str]:
     """Freezes the net, adds adapters to the linear layers that `targets` name, returns their paths.
 
     A target is the end of a path ("q_proj"); "all-linear": all but the head. Options are PEFT's:
@@ -586,6 +592,6 @@ def add_lora(model, targets, **options):
                         **options)
 
 
-def merge_lora(model):
+def merge_lora(model) -> None:
     """Adds the adapters' products to the weights, and removes the adapters."""
     _nn.merge_lora(_native(model))

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ._weft import _train
 
@@ -28,7 +29,7 @@ class TrainResult:
     stopped: a signal stopped the run after a save; train(..., resume=True) goes on.
     """
 
-    def __init__(self, result):
+    def __init__(self, result) -> None:
         self.step, self.train_loss = result.step, result.train_loss
         self.evaluation = result.evaluation
         self.run_folder, self.checkpoint = result.run_folder, result.checkpoint
@@ -36,12 +37,12 @@ class TrainResult:
         self.stopped = result.exit_code != 0
 
     @property
-    def log(self):
+    def log(self) -> list[dict[str, Any]]:
         """The lines of the run's log.jsonl: a dict for each, with step, loss, lr and others."""
         with open(Path(self.run_folder) / "log.jsonl", encoding="utf-8") as file:
             return [json.loads(line) for line in file]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (f"TrainResult(step={self.step}, train_loss={self.train_loss}, "
                 f"evaluation={self.evaluation}, run_folder={self.run_folder!r})")
 
@@ -55,10 +56,10 @@ def _read(recipe, values):
     return _train.Recipe.read(text, is_name, flags)
 
 
-class RecipePlan(dict):
+class RecipePlan(dict[str, Any]):
     """What a run takes: the keys of the run's plan.json, and its table when it is printed."""
 
-    def __init__(self, text, table):
+    def __init__(self, text, table) -> None:
         super().__init__(json.loads(text))
         self._table = table
 

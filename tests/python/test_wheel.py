@@ -189,15 +189,88 @@ except weft.UsageError as error:
 """
 
 
-def test_types_of_a_program(installed, environment, tmp_path):
+# The same for a program of modules, data and files.
+TYPED_MODULES = """
+import numpy as np
+
+import weft
+from weft import nn, optim
+
+
+class Mlp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 3))
+        self.scale = nn.Parameter((8,), nn.Init.constant(1))
+
+    def forward(self, x: weft.Tensor) -> weft.Tensor:
+        for block in self.blocks:
+            x = x + block(x)
+        y: weft.Tensor = self.head(self.norm(x) * self.scale)
+        return y
+
+
+net = Mlp()
+optimizer = optim.AdamW(net.parameters(), lr=optim.cosine(1e-3, total=100, warmup=10))
+
+
+@weft.compile
+def train(inputs: weft.Tensor, labels: weft.Tensor) -> weft.Tensor:
+    loss = weft.cross_entropy(net(inputs), labels)
+    optimizer.step(weft.grad(loss, net.parameters()))
+    return loss
+
+
+inputs, labels = np.random.rand(64, 8).astype("f4"), np.arange(64) % 3
+for x, y in weft.data.Loader((inputs, labels), batch_size=32, shuffle=True):
+    loss: float = train(x, y).item()
+names: list[str] = [name for name, _ in net.named_parameters()]
+net.freeze("head.*")
+count: int = net.parameter_count()
+state: dict[str, weft.Tensor] = net.state_dict()
+net.load_state_dict({"norm.bias": np.zeros(8, "f4")}, strict=False)
+weft.io.save(net, "net.safetensors")
+missing: list[str] = weft.io.load(net, "net.safetensors", ignore=["head.*"]).missing
+shape: tuple[int, ...] = weft.io.Safetensors("net.safetensors")["norm.bias"].shape
+weft.io.write_npy("inputs.npy", inputs)
+array: weft.Tensor = weft.io.read_npy("inputs.npy")
+with weft.ModeScope("eval"):
+    total: float = net(array).sum().item()
+model = weft.models.make("mlp", kind="features", input=(8,), classes=3)
+logits: weft.Tensor = model(array)
+
+
+def not_run() -> None:
+    for images, classes in weft.data.mnist("train").batches(128, shuffle=True):
+        print(images.shape, classes.shape)
+    result: weft.TrainResult = weft.train("mnist", {"optimizer.lr": 1e-2}, quiet=True)
+    plan = weft.plan("mnist", on="h100")
+    text: str = weft.models.load(result.run_folder).generate("abc", max_new_tokens=3)
+    texts: list[str] = weft.models.load("folder").generate(["abc", "d"], temperature=0)
+    for piece in weft.models.load("folder").stream("abc"):
+        text += piece
+    weft.export(net, inputs, "net.onnx")
+    print(plan, texts)
+"""
+WRONG = {
+    "library": (TYPED, "text: str = train.plan(images, labels).arena_bytes", '"int".*"str"'),
+    "modules": (TYPED_MODULES, "count = net.parameters()", r'"list\[Variable\]".*"int"'),
+}
+
+
+@pytest.mark.parametrize("of", WRONG)
+def test_types_of_a_program(installed, environment, tmp_path, of):
     brought.need("mypy")
+    right, wrong_line, message = WRONG[of]
     program = tmp_path / "program.py"
-    program.write_text(TYPED)
+    program.write_text(right)
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "mypy"]
     run([*command, "--python-executable", installed, program], env=environment, cwd=tmp_path)
     wrong = tmp_path / "wrong.py"
-    wrong.write_text(TYPED + "text: str = train.plan(images, labels).arena_bytes\n")
-    with pytest.raises(AssertionError, match='"int".*"str"'):
+    wrong.write_text(f"{right}{wrong_line}\n")
+    with pytest.raises(AssertionError, match=message):
         run([*command, "--python-executable", installed, wrong], env=environment, cwd=tmp_path)
     run([installed, program], env=environment, cwd=tmp_path)
 

@@ -17,6 +17,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from .. import _weft as w
 from .._compiled import _bytes
 from .fallback import Mixed, fallback_of, planned
+from .lower import modules_of, origin_of
 from .report import Fallback, GraphReport, report
 from .rules import UNREAD
 from .table import decompositions
@@ -128,14 +129,14 @@ def _with_sizes(gm, args):
 
 
 def _name_of(gm):
-    """Returns the path of the first module of a graph, or the line it begins at."""
-    from .lower import origin_of
-
+    """Returns the line a graph begins at, or the class of its module where no line of the user's
+    stands behind it, as of an nn.Sequential."""
     for node in gm.graph.nodes:
         file, line, _ = origin_of(node)
         if file:
             return f"{file.rsplit('/', 1)[-1]}:{line}"
-    return "graph"
+    stacks = (modules_of(node) for node in gm.graph.nodes)
+    return next((kind.__name__ for [(_, kind), *_] in filter(None, stacks)), "graph")
 
 
 def prepare_dynamo():

@@ -19,13 +19,20 @@ class Failed(Unsupported):
         self.node, self.reason = node, reason
 
 
+def modules_of(node):
+    """Returns path and class of the modules around a node, the outermost first."""
+    return list(
+        (node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}).values())
+
+
 def origin_of(node):
     """Returns file, line and module path of the user's code behind a node."""
     found = _LINE.findall(node.meta.get("stack_trace") or "")
     file, line = found[-1] if found else ("", 0)
-    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    path = str(list(stack.values())[-1][0]) if stack else ""
-    return file, int(line), re.sub(r"^L\['self'\]\.?(_modules)?\.?", "", path)
+    stack = modules_of(node)
+    path = str(stack[-1][0]) if stack else ""
+    # The model is "fn" where dynamo has no frame of a forward() of the user's.
+    return file, int(line), re.sub(r"^L\['(self|fn)'\]\.?(_modules)?\.?", "", path)
 
 
 def order_of(tensor):

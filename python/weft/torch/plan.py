@@ -39,20 +39,6 @@ def _is_view(node):
     return node.target in _VIEWS or node.target in _SPLITS
 
 
-def with_numbers(views, env):
-    """Returns views with the numbers that their arguments are in a graph of symbolic sizes."""
-    return [
-        torch.fx.node.map_arg(view, lambda node: env[node]) if _has_nodes(view) else view
-        for view in views
-    ]
-
-
-def _has_nodes(view):
-    found = []
-    torch.fx.node.map_arg(view, found.append)
-    return bool(found)
-
-
 def seen_through(value, views):
     for target, rest, options in views:
         value = target(value, *rest, **options)
@@ -237,7 +223,8 @@ class Plan(Lowered):
                 self.results.append(env[node] if isinstance(node, torch.fx.Node) else node)
                 continue
             base, views = base_of(node)
-            views = with_numbers(views, env)
+            # Sizes that the graph computes are numbers in the plan of concrete sizes.
+            views = torch.fx.node.map_arg(views, env.__getitem__)
             if base in places:
                 self.results.append(Given(places[base], views))
                 continue

@@ -14,11 +14,12 @@ import traceback
 
 import torch
 from torch._subclasses.fake_tensor import (
-    DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode,
+    DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode,
 )
 from torch.fx import traceback as fx_traceback
 from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from .. import _html, _svg
@@ -62,6 +63,26 @@ def _without_elements():
             f"steps does not know{where}") from error
 
 
+class _MetaOnCpu(TorchFunctionMode):
+    """Takes meta tensors that a trace meets, as those a loss closes over, for fake ones on the CPU,
+    since torch refuses to mix devices."""
+
+    def __init__(self, mode):
+        super().__init__()
+        self._mode, self._known = mode, {}
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        args, kwargs = pytree.tree_map_only(torch.Tensor, self._on_cpu, (args, kwargs or {}))
+        return function(*args, **kwargs)
+
+    def _on_cpu(self, tensor):
+        if isinstance(tensor, FakeTensor) or not tensor.is_meta:
+            return tensor
+        if id(tensor) not in self._known:  # one constant of the graph for each; both stay alive
+            self._known[id(tensor)] = tensor, FakeTensor(self._mode, tensor, torch.device("cpu"))
+        return self._known[id(tensor)][1]
+
+
 class Traced:
     """A model's step as an FX graph: its placeholders are parameters, buffers, and the batch."""
 
@@ -80,6 +101,7 @@ class Traced:
         places = [i for i, each in enumerate(flat) if isinstance(each, torch.Tensor)]
         self.batch = [_fake(self.mode, flat[i]) for i in places]
         parameters, buffers = list(self.parameters), list(self.buffers)
+        meta_on_cpu = _MetaOnCpu(self.mode)
 
         def step(*tensors):
             held = dict(zip(parameters + buffers, tensors))
@@ -88,10 +110,11 @@ class Traced:
                 values[place] = tensor
             args, kwargs = pytree.tree_unflatten(values, spec)
             # Tied parameters have one name in named_parameters(), and all of them get its value.
-            output = functional_call(model, held, args, kwargs, tie_weights=True)
-            if not self.trains:
-                return [o for o in pytree.tree_leaves(output) if isinstance(o, torch.Tensor)]
-            value = self._loss_of(output, loss)
+            with meta_on_cpu:
+                output = functional_call(model, held, args, kwargs, tie_weights=True)
+                if not self.trains:
+                    return [o for o in pytree.tree_leaves(output) if isinstance(o, torch.Tensor)]
+                value = self._loss_of(output, loss)
             trained = [t for t in tensors[: len(parameters)] if t.requires_grad]
             found = torch.autograd.grad(value, trained, allow_unused=True)
             return [value, *found]

@@ -356,6 +356,22 @@ def test_what_weft_lacks_runs_in_torch_and_is_counted():
     assert "svd" in str(weft.torch.report())
 
 
+def test_graphs_are_named_in_the_report():
+    x = torch.randn(8, 16)
+    report = check_same(small(), x)  # no line of a program calls its layers
+    assert [graph.name for graph in report.graphs] == ["Sequential"] * 2
+    report = check_same(Attention(), torch.randint(0, 50, (3, 12)))
+    assert all(graph.name.startswith("test_backend.py:") for graph in report.graphs)
+
+    class Svd(nn.Module):
+        def forward(self, x):
+            return torch.linalg.svdvals(x)
+
+    compiled(nn.Sequential(nn.Linear(16, 8), Svd()))(x)
+    (fallback,) = weft.torch.report().fallbacks
+    assert fallback.module == "1"
+
+
 def test_fallbacks_can_be_errors():
     call = compiled(lambda x: torch.linalg.svdvals(x).sum(), fallback="error")
     with pytest.raises(Exception, match="svd.*no rule.*test_backend.py"):

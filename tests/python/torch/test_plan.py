@@ -57,6 +57,24 @@ def test_nothing_is_allocated_for_a_large_model():
     assert "<table>" in plans._repr_html_()
 
 
+def test_a_loss_closes_over_meta_tensors():
+    with torch.device("meta"):
+        model = nn.Linear(8, 4)
+        x, labels, scale = torch.empty(3, 8), torch.empty(3, dtype=torch.int64), torch.empty(4)
+
+    def loss(output):
+        assert labels.device == output.device
+        return F.cross_entropy(output * scale, labels) + (output * scale).square().mean()
+
+    def loss_on_cpu(output):
+        return F.cross_entropy(output * numbers, zeros) + (output * numbers).square().mean()
+
+    numbers, zeros = torch.ones(4), torch.zeros(3, dtype=torch.int64)
+    planned, expected = weft.plan(model, x, loss=loss), weft.plan(model, x, loss=loss_on_cpu)
+    assert planned["cpu"].arena_bytes == expected["cpu"].arena_bytes > 0
+    assert planned["cpu"].flops == expected["cpu"].flops
+
+
 def test_plans_are_shown_with_pictures():
     plans = weft.plan(net(), BATCH, loss=cross_entropy, on=["cpu", "h100"])
     for plan in plans:
