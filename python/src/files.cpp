@@ -9,6 +9,7 @@
 #include "weft/io/csv.h"
 #include "weft/io/idx.h"
 #include "weft/io/load.h"
+#include "weft/io/model_folder.h"
 #include "weft/io/npy.h"
 
 #include "python/src/bind.h"
@@ -50,13 +51,27 @@ io::TensorFile packed(const std::string& name, const NamedArrays& arrays) {
   return {name, memory, std::move(entries)};
 }
 
-void save(const NamedArrays& arrays, const std::string& path, const io::Metadata& metadata) {
+std::vector<io::NamedBytes> bytes_of(const NamedArrays& arrays) {
   std::vector<io::NamedBytes> tensors;
   for (const auto& [name, value] : arrays)
     tensors.push_back(
         {.name = name, .type = array_of(name, value).type(), .bytes = elements_of(value.value)});
+  return tensors;
+}
+
+void save(const NamedArrays& arrays, const std::string& path, const io::Metadata& metadata) {
+  const std::vector<io::NamedBytes> tensors = bytes_of(arrays);
   const nb::gil_scoped_release released;
   io::write_safetensors(path, tensors, metadata);
+}
+
+void save_folder(const NamedArrays& arrays, const std::string& folder,
+                 const std::map<std::string, std::string>& files) {
+  const std::vector<io::NamedBytes> tensors = bytes_of(arrays);
+  std::vector<io::FolderFile> beside;
+  for (const auto& [name, contents] : files) beside.push_back({name, contents});
+  const nb::gil_scoped_release released;
+  io::save_folder(folder, tensors, beside);
 }
 
 std::vector<io::NamedTensor> named(const NamedArrays& arrays) {
@@ -133,6 +148,7 @@ void bind_safetensors(nb::module_& m) {
       .def("tensor",
            [](const io::Safetensors& self, const std::string& name) { return self.tensor(name); });
   m.def("save", &save, "arrays"_a, "path"_a, "metadata"_a = io::pytorch_metadata());
+  m.def("save_folder", &save_folder, "arrays"_a, "folder"_a, "files"_a);
 }
 
 void bind_arrays(nb::module_& m) {

@@ -180,6 +180,7 @@ Category category_named(const std::string& name) {
 
 StepOptions options_of(const std::string& mode, const std::string& device,
                        const std::string& precision, size_t memory, const std::string& recompute,
+                       const std::vector<std::string>& rematerialize,
                        const std::vector<std::string>& offload, const std::string& offload_folder,
                        bool lend_arguments, bool pack_weights) {
   if (mode != "train" && mode != "eval") throw nb::value_error("mode is 'train' or 'eval'");
@@ -190,6 +191,7 @@ StepOptions options_of(const std::string& mode, const std::string& device,
           .precision = precision_named(precision),
           .memory = memory,
           .recompute = recompute_named(recompute),
+          .rematerialize = rematerialize,
           .offload = std::move(files),
           .pack_weights = pack_weights,
           .lend_arguments = lend_arguments};
@@ -256,13 +258,15 @@ void bind_steps(nb::module_& m) {
           "__init__",
           [](StepOptions* self, const std::string& mode, const std::string& device,
              const std::string& precision, size_t memory, const std::string& recompute,
-             const std::vector<std::string>& offload, const std::string& offload_folder,
-             bool lend_arguments, bool pack_weights) {
-            new (self) StepOptions(options_of(mode, device, precision, memory, recompute, offload,
-                                              offload_folder, lend_arguments, pack_weights));
+             const std::vector<std::string>& rematerialize, const std::vector<std::string>& offload,
+             const std::string& offload_folder, bool lend_arguments, bool pack_weights) {
+            new (self)
+                StepOptions(options_of(mode, device, precision, memory, recompute, rematerialize,
+                                       offload, offload_folder, lend_arguments, pack_weights));
           },
           nb::kw_only(), "mode"_a = "train", "device"_a = "auto", "precision"_a = "f32",
-          "memory"_a = 0, "recompute"_a = "automatic", "offload"_a = std::vector<std::string>{},
+          "memory"_a = 0, "recompute"_a = "automatic",
+          "rematerialize"_a = std::vector<std::string>{}, "offload"_a = std::vector<std::string>{},
           "offload_folder"_a = ".", "lend_arguments"_a = false, "pack_weights"_a = true);
   nb::class_<Step>(m, "Step", nb::type_slots(step_slots),
                    "A function of lists of tensors, compiled once for each list of input types.")

@@ -118,12 +118,14 @@ def compile(function: Callable[..., Any], *, mode: str = ..., device: str = ...,
             precision: str = ..., memory: int | str = ..., recompute: str = ...) -> Compiled: ...
 @overload
 def compile(function: None = None, *, mode: str = ..., device: str = ..., precision: str = ...,
-            memory: int | str = ..., recompute: str = ..., offload: Sequence[str] = ...,
-            offload_folder: str = ...) -> Callable[[Callable[..., Any]], Compiled]: ...
+            memory: int | str = ..., recompute: str = ..., rematerialize: Sequence[str] = ...,
+            offload: Sequence[str] = ..., offload_folder: str = ...
+            ) -> Callable[[Callable[..., Any]], Compiled]: ...
 def compile(function: Callable[..., Any] | None = None, *, mode: str = "train",
             device: str = "auto", precision: str = "f32", memory: int | str = 0,
-            recompute: str = "automatic", offload: Sequence[str] = (),
-            offload_folder: str = ".") -> Compiled | Callable[[Callable[..., Any]], Compiled]:
+            recompute: str = "automatic", rematerialize: Sequence[str] = (),
+            offload: Sequence[str] = (), offload_folder: str = "."
+            ) -> Compiled | Callable[[Callable[..., Any]], Compiled]:
     """Compiles a function of tensors, as a decorator or by a call.
 
     The first call for each list of input types captures the function, plans it and runs the plan;
@@ -131,12 +133,14 @@ def compile(function: Callable[..., Any] | None = None, *, mode: str = "train",
 
     precision: type of the factors of products: "f32", "tf32", "bf16", "fp16".
     memory: bytes (or "1.5GiB") that the step may use; what does not fit is computed again.
+    rematerialize: paths of modules ("blocks.*") whose activations the backward pass computes again,
+        whatever the limit.
     offload: which of "parameters", "optimizer", "gradients" and "activations" are in files of
         offload_folder while no kernel needs them.
     """
     options = StepOptions(mode=mode, device=device, precision=precision, memory=_bytes(memory),
-                          recompute=recompute, offload=list(offload),
-                          offload_folder=offload_folder)
+                          recompute=recompute, rematerialize=list(rematerialize),
+                          offload=list(offload), offload_folder=offload_folder)
     if function is None:
         return lambda function: Compiled(function, options)
     return Compiled(function, options)

@@ -12,7 +12,7 @@ from ._weft import Tensor, Variable, _io
 from ._weft._io import Loaded
 
 __all__ = ["Loaded", "Safetensors", "load", "read_csv", "read_idx", "read_npy", "read_npz", "save",
-           "write_npy", "write_npz"]
+           "save_folder", "write_npy", "write_npz"]
 
 
 def _variables(net):
@@ -22,15 +22,28 @@ def _variables(net):
     return [(each.name, each) if isinstance(each, Variable) else each for each in net]
 
 
+def _arrays(net):
+    return list(net.items()) if isinstance(net, Mapping) else _variables(net)
+
+
 def save(net, path, metadata=None) -> None:
     """Writes a safetensors file, which is whole or absent.
 
     net: a module (parameters and buffers by name), variables (`optimizer.state`), or a dict of
     arrays by name: tensors, NumPy's, PyTorch's.
     """
-    arrays = list(net.items()) if isinstance(net, Mapping) else _variables(net)
+    arrays = _arrays(net)
     options = {} if metadata is None else {"metadata": dict(metadata)}
     _io.save(arrays, os.fspath(path), **options)
+
+
+def save_folder(net, folder, files: Mapping[str, str] = {}) -> None:
+    """Writes a new folder as Hugging Face's, which appears whole: the weights as safetensors, in
+    parts of 5 GB, and `files`, texts by name, such as config.json.
+
+    net: as of save(); tensors of the same memory (tied weights) are written once.
+    """
+    _io.save_folder(_arrays(net), os.fspath(folder), dict(files))
 
 
 def load(net, source, **options) -> Loaded:

@@ -50,6 +50,18 @@ def test_arrays_by_name(tmp_path):
         read["d"]
 
 
+def test_a_folder_is_what_transformers_reads(tmp_path):
+    files = pytest.importorskip("safetensors.numpy")
+    made = net()
+    io.save_folder(made, tmp_path / "out", {"config.json": '{"model_type": "own"}'})
+    written = files.load_file(tmp_path / "out" / "model.safetensors")
+    for name, value in made.state_dict().items():
+        np.testing.assert_array_equal(written[name], np.asarray(value))
+    assert (tmp_path / "out" / "config.json").read_text() == '{"model_type": "own"}'
+    with pytest.raises(weft.UsageError, match="out"):  # it exists, and stays as it is
+        io.save_folder(made, tmp_path / "out")
+
+
 def test_what_does_not_fit_changes_nothing(tmp_path):
     target, file = net(), tmp_path / "x.safetensors"
     before = target.state_dict()

@@ -337,3 +337,39 @@ def test_build_scope_sets_type_and_initial_values():
     with nn.BuildScope(dtype="bf16", initialize=False):
         net = nn.Linear(3, 2)
     assert net.weight.dtype == "bf16" and (np.asarray(net.weight, "f4") == 0).all()
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(32, 64), nn.Linear(64, 32)
+
+    def forward(self, x):
+        return self.down(weft.tanh(self.up(x)))
+
+
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(4))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def test_modules_that_are_rematerialized():
+    net, x = Deep(), floats(64, 32)
+
+    def loss_and_gradients(x):
+        loss = weft.sum(net(x))
+        return [loss, *weft.grad(loss, net.parameters())]
+
+    plain = weft.compile(loss_and_gradients)
+    less = weft.compile(loss_and_gradients, rematerialize=["blocks.*"])
+    for a, b in zip(plain(x), less(x)):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+    assert less.plan(x).rematerialized > plain.plan(x).rematerialized == 0
+    with pytest.raises(weft.UsageError, match="layers"):
+        weft.compile(loss_and_gradients, rematerialize=["layers.*"])(x)
