@@ -94,7 +94,8 @@ peers: ## PyTorch and JAX in build/peers-venv, where PEERS_PYTHON names no other
 
 test-all: all peers test-isa test-onnx check tsan wheel wheel-abi3 ## quick and slow tests, under the sanitizers and against PyTorch too, of the Python package, and short fuzzing
 	@PEERS_PYTHON="$(PEERS_PYTHON)" tools/test.sh release
-	@$(MAKE) --no-print-directory test-python PYTHON_TESTS=tests/python
+	@tools/setup.sh --python-all
+	@WEFT_PYTHON_ALL=1 $(MAKE) --no-print-directory test-python PYTHON_TESTS=tests/python
 	@$(MAKE) --no-print-directory fuzz-python FUZZ_COUNT=500
 
 # The tests to run; empty: all quick tests. PART=2/4 runs every fourth fuzzer, from the second on.

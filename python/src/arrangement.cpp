@@ -18,11 +18,27 @@ Tensor joined(Tensor (*function)(std::span<const Tensor>, int, std::source_locat
 using Join = Tensor (*)(std::span<const Tensor>, int, std::source_location);
 }  // namespace
 
+// As NumPy's and PyTorch's methods do, x.reshape(2, 3) takes what x.reshape((2, 3)) takes.
+template <class Function>
+void def_spread(nb::module_& m, const char* name, Function function, const char* what) {
+  const nb::arg list(what);
+  def_operation(m, name, function, list);
+  for (const char* type : {"Tensor", "Variable"})
+    nb::borrow<nb::class_<Tensor>>(m.attr(type))
+        .def(name, [=](const Arg& x, const nb::args& numbers) {
+          Dims dims;
+          if (!nb::try_cast(numbers, dims))
+            throw nb::type_error(
+                fmt::format("{}() takes numbers, or a list of them", name).c_str());
+          return function(x, dims);
+        });
+}
+
 void bind_arrangement(nb::module_& m) {
-  def_operation(m, "reshape", &reshape, "shape"_a);
-  def_operation(m, "permute", &permute, "axes"_a);
+  def_spread(m, "reshape", &reshape, "shape");
+  def_spread(m, "permute", &permute, "axes");
   def_operation(m, "transpose", &transpose, "a"_a = -2, "b"_a = -1);
-  def_operation(m, "broadcast_to", &broadcast_to, "shape"_a);
+  def_spread(m, "broadcast_to", &broadcast_to, "shape");
   def_operation(m, "slice", &slice, "axis"_a, "start"_a, "stop"_a, "step"_a = 1);
   def_operation(m, "slice_at", &slice_at, "axis"_a, "start"_a, "size"_a);
   def_operation(m, "update_at", &update_at, "axis"_a, "start"_a, "updates"_a);

@@ -64,6 +64,11 @@ void def_operation(nb::module_& m, const char* name, Function function, const Ex
     nb::borrow<nb::class_<Tensor>>(m.attr(type)).def(name, function, extra...);
 }
 
+// A child of a process that computed has none of its threads: check_process() throws Error(usage)
+// there. note_fork() is called in each child.
+void note_fork();
+void check_process();
+
 }  // namespace weft::python
 
 namespace nanobind::detail {

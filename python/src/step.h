@@ -39,9 +39,6 @@ struct StepPlan : PlanSummary {
 using PyType = std::pair<DType, Shape>;
 std::vector<Type> types_of(const std::vector<PyType>& given);
 
-void note_fork();      // this process is a child of fork()
-void check_process();  // throws Error(usage) in such a child
-
 // A Step is a compiled step whose function is Python's. The compiled step refers to the function
 // through the Step, so that Python's garbage collector sees the cycle of a function that holds its
 // own step.

@@ -11,7 +11,7 @@
 
 namespace weft::python {
 namespace {
-std::atomic<bool> is_forked = false;
+std::atomic<bool> has_computed = false, is_forked = false;
 
 // Works without the GIL: another thread may hold the session, and wait for the GIL to capture.
 template <class Work>
@@ -38,7 +38,7 @@ std::vector<Type> types_of(const std::vector<PyType>& given) {
   return types;
 }
 
-void note_fork() { is_forked = true; }
+void note_fork() { is_forked = has_computed.load(); }
 
 // A child of fork() has none of the threads of the team, and would wait for them for ever.
 void check_process() {
@@ -46,6 +46,7 @@ void check_process() {
     throw Error(ErrorKind::usage,
                 "[fork] this process was forked from one that had started weft's threads. Hint: "
                 "start workers with multiprocessing's 'spawn', or compute in the parent.");
+  has_computed = true;
 }
 
 Step::Step(nb::callable function, const StepOptions& options)

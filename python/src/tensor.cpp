@@ -13,6 +13,7 @@ namespace weft::python {
 namespace {
 // Computes the elements, which other threads of Python need not wait for.
 const Tensor& evaluated(const Tensor& value) {
+  check_process();
   const nb::gil_scoped_release released;
   value.eval();
   return value;
@@ -75,6 +76,15 @@ nb::object bytes_of(const Tensor& value) {
       array_of<nb::numpy>(value, {1, 8, 1}, {static_cast<int64_t>(value.type().bytes())}),
       nb::rv_policy::reference);
 }
+
+// The buffer protocol (PEP 3118) of a tensor or variable is that of its NumPy array.
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  const nb::object array = nb::steal(PyObject_CallMethod(self, "numpy", nullptr));
+  view->obj = nullptr;
+  return array.is_valid() ? PyObject_GetBuffer(array.ptr(), view, flags) : -1;
+}
+PyType_Slot buffer_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)},
+                              {0, nullptr}};
 
 std::shared_ptr<Buffer> buffer_over(uintptr_t address, size_t bytes, nb::object owner) {
   auto buffer = std::make_shared<Buffer>();
@@ -232,8 +242,9 @@ void adopt(const Variable& variable, uintptr_t address, nb::object owner) {
 }  // namespace
 
 void bind_tensors(nb::module_& m) {
-  auto tensor = nb::class_<Tensor>(
-      m, "Tensor", "A value: an array that was computed, or that will be when it is read.");
+  auto tensor =
+      nb::class_<Tensor>(m, "Tensor", nb::type_slots(buffer_slots),
+                         "A value: an array that was computed, or that will be when it is read.");
   def_common(tensor);
   def_operators(tensor);
   tensor.def("__repr__", [](const Tensor& x) { return to_string(evaluated(x)); })
@@ -247,8 +258,9 @@ void bind_tensors(nb::module_& m) {
           },
           "Computes the elements now.");
 
-  auto variable = nb::class_<Variable>(
-      m, "Variable", "State that outlives a step: a parameter, a moment, a running mean.");
+  auto variable =
+      nb::class_<Variable>(m, "Variable", nb::type_slots(buffer_slots),
+                           "State that outlives a step: a parameter, a moment, a running mean.");
   variable.def(
       "__init__",
       [](Variable* self, const std::string& name, DType dtype, const Shape& shape,

@@ -18,7 +18,7 @@ def tensor(data: Any, dtype: DTypeLike | None = None) -> Tensor:
     if isinstance(data, (Tensor, Variable)):
         value = data.value() if isinstance(data, Variable) else data
         return value if dtype is None else value.cast(dtype)
-    if not hasattr(data, "__array__") and not hasattr(data, "__dlpack__"):
+    if not _is_array(data):
         data = np.asarray(data)
         if dtype is None and data.dtype == np.float64:
             data = data.astype(np.float32)
@@ -35,9 +35,7 @@ def asarray(data: Any, dtype: DTypeLike | None = None) -> Tensor:
     The tensor keeps the array alive. Its elements are read when the tensor is, so what is written
     to the array until then counts.
     """
-    if isinstance(data, (Tensor, Variable)) or not (
-        hasattr(data, "__array__") or hasattr(data, "__dlpack__")
-    ):
+    if isinstance(data, (Tensor, Variable)) or not _is_array(data):
         return tensor(data, dtype)
     made = _over(_row_major(_as_numpy(data)))
     return made if dtype is None else made.cast(dtype)
@@ -56,6 +54,17 @@ def _row_major(array):
     return array if array.flags.aligned else array.copy()
 
 
+def _is_array(data):
+    """Returns whether an object has memory of elements: by NumPy's, DLPack's or Python's protocol."""
+    if hasattr(data, "__array__") or hasattr(data, "__dlpack__"):
+        return True
+    try:
+        memoryview(data)
+    except TypeError:
+        return False
+    return True
+
+
 def _as_numpy(data):
     if isinstance(data, np.ndarray):
         return data
@@ -63,7 +72,7 @@ def _as_numpy(data):
         return _torch_as_numpy(data)
     if hasattr(data, "__dlpack__") and not hasattr(data, "__array__"):
         return np.from_dlpack(data)
-    return np.asarray(data)
+    return np.asarray(data if hasattr(data, "__array__") else memoryview(data))
 
 
 def _torch_as_numpy(data):

@@ -9,6 +9,7 @@ import pathlib
 import re
 import runpy
 
+import brought
 import numpy as np
 import pytest
 
@@ -245,6 +246,7 @@ def save_llama(folder):
 
 def tensors(library):
     """Returns the names that cells begin with."""
+    brought.need("safetensors")
     if library == "weft":
         tensor = weft.tensor
         scope = {"weft": weft, "nn": nn, "optim": optim, "F": weft}

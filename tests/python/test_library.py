@@ -1,5 +1,6 @@
 """The library in Python without PyTorch: arrays, operations, errors, steps, optimizers, threads."""
 
+import array
 import gc
 import operator
 import signal
@@ -752,16 +753,57 @@ def test_a_forked_child_is_told():
         step = weft.compile(lambda x: weft.matmul(x, x).sum())
         x = np.ones((512, 512), "f4")
         step(x)
+        for compute in (lambda: step(x), lambda: weft.matmul(x, x).numpy()):
+            child = os.fork()
+            if child == 0:
+                try:
+                    compute()
+                except weft.UsageError as error:
+                    os._exit(7 if "spawn" in str(error) else 8)
+                os._exit(9)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), end=" ")
+        print(step(x).item())
+    """)
+    assert done.stdout == f"7 7 {512.0**3}\n", done.stdout + done.stderr
+
+
+def test_a_child_of_a_process_that_computed_nothing_computes():
+    done = run("""
+        import os, numpy as np, weft
         child = os.fork()
         if child == 0:
-            try:
-                step(x)
-            except weft.UsageError as error:
-                os._exit(7 if "spawn" in str(error) else 8)
-            os._exit(9)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), step(x).item())
+            x = np.ones((512, 512), "f4")
+            os._exit(7 if weft.compile(lambda x: weft.matmul(x, x).sum())(x).item() > 0 else 8)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """)
-    assert done.stdout == f"7 {512.0**3}\n", done.stdout + done.stderr
+    assert done.stdout == "7\n", done.stdout + done.stderr
+
+
+def test_methods_take_numbers_or_a_list_of_them():
+    x = weft.arange(6)
+    assert x.reshape(2, 3).shape == x.reshape((2, 3)).shape == x.reshape([2, -1]).shape == (2, 3)
+    assert x.reshape(6, 1).permute(1, 0).shape == (1, 6)
+    assert weft.ones((1, 3)).broadcast_to(2, 3).shape == (2, 3)
+    with pytest.raises(TypeError, match="takes numbers"):
+        x.reshape(2, "3")
+
+
+def test_the_buffer_protocol():
+    x = weft.arange(6).reshape(2, 3)
+    view = memoryview(x)
+    assert view.shape == (2, 3) and view.format == "l" and view.readonly
+    assert view.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert np.asarray(view).ctypes.data == x.numpy().ctypes.data  # nothing is copied
+    assert bytes(weft.asarray(b"abc")) == b"abc"
+    memory = array.array("f", range(64))
+    y = weft.asarray(memory)
+    memory[1] = 7
+    assert y.dtype == "f32" and y.numpy()[1] == 7  # it is read where it is
+    assert weft.tensor(memoryview(memory)).shape == (64,)
+    with pytest.raises(TypeError, match="read-only"):
+        view[0, 0] = 1
+    with pytest.raises((BufferError, ValueError)):  # which has no code in the protocol
+        memoryview(weft.ones((2,), "bf16"))
 
 
 # ---- lifetime ------------------------------------------------------------------------------------

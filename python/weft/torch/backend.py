@@ -77,6 +77,11 @@ class Graph:
         if not self.report.fallbacks:
             self.report.fallbacks = [fallback_of(*each) for each in refused]
             self.report.in_plans -= len(refused)
+            if refused:
+                warnings.warn(
+                    f"[weft] {self.report.name}: torch computes {len(refused)} operations between "
+                    f"plans, as {self.report.fallbacks[0]}. weft.torch.report() has all of them",
+                    stacklevel=3)
         return plan
 
     def _left_to_torch(self, gm, error):

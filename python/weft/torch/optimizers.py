@@ -5,6 +5,7 @@ that a schedule changes no plan. The state has torch's names, and optimizer.stat
 """
 
 import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from .. import _weft as w
 from .state import Stated
@@ -25,6 +26,8 @@ def check(optimizer):
     for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
         if getattr(optimizer, hooks, None):
             raise w.UsageError("[step] the optimizer has hooks, which a plan cannot call")
+    if _global_optimizer_pre_hooks or _global_optimizer_post_hooks:
+        raise w.UsageError("[step] all optimizers have hooks, which a plan cannot call")
     for group in optimizer.param_groups:
         if group.get("differentiable"):
             raise w.UsageError("[step] the optimizer is differentiable, which a plan is not")
@@ -49,6 +52,7 @@ class Update:
             id(p): i for i, group in enumerate(optimizer.param_groups) for p in group["params"]
         }
         self._known_state = optimizer.state  # which load_state_dict() replaces
+        self._first = set()  # groups without dampening in the next run
         self._settings = None, None  # of the latest run, and as a tensor
         self.states = {}  # of each parameter by id: names of state to Stated
         self.steps = None
@@ -79,7 +83,8 @@ class Update:
             if any(fresh) and not all(fresh):
                 raise w.UsageError("[step] some parameters of a group have momentum, others none")
             # The first step has no dampening, as its momentum is the gradient itself.
-            group["_weft_first"] = all(fresh)
+            if all(fresh):
+                self._first.add(self.group_of[id(group["params"][0])])
             for p in group["params"]:
                 self._keep(p, self.optimizer.state[p], ["momentum_buffer"])
 
@@ -104,10 +109,10 @@ class Update:
     def settings(self):
         """Returns the settings of this run, [groups, settings], in float64."""
         rows = []
-        for group in self.optimizer.param_groups:
+        for at, group in enumerate(self.optimizer.param_groups):
             betas = group.get("betas", (0, 0))
             values = dict(group, beta1=betas[0], beta2=betas[1])
-            if group.get("_weft_first"):
+            if at in self._first:
                 values["dampening"] = 0.0
             rows.append([float(values[name]) for name in self.names])
         if rows != self._settings[0]:
@@ -115,8 +120,7 @@ class Update:
         return self._settings[1]
 
     def after_run(self):
-        for group in self.optimizer.param_groups:
-            group.pop("_weft_first", None)
+        self._first.clear()
         self.optimizer._opt_called = True  # torch's schedulers ask whether a step came before them
 
     def key(self):

@@ -17,12 +17,15 @@ from .. import _weft as w
 from .._compiled import _bytes
 from .backend import prepare_dynamo
 from .lower import from_memory, lower, order_of, to_memory
-from .optimizers import Update
+from .optimizers import Update, check as check_optimizer
 from .plan import Caller, Lowered, draw_step, type_in_memory
 from .report import GraphReport, report
 from .rules import dtype_of
 from .state import Stated, assigning, check_apart
 from .table import decompositions
+
+
+MOST_TYPES = 64  # types of batches, each of which has a plan
 
 
 class Step:
@@ -46,7 +49,9 @@ class Step:
             offload=list(offload), offload_folder=offload_folder, device=device,
             lend_arguments=True)
         self.targets = _count_targets(loss)
-        self._forget()
+        check_optimizer(optimizer)
+        self.update = None  # made by the first call, as eager steps may come before it
+        self.plans = []
 
     def _forget(self):
         """Drops all plans, to plan anew with what the model and the optimizer are now."""
@@ -101,7 +106,7 @@ class Step:
         if not torch.is_grad_enabled():
             with torch.enable_grad():
                 return self(*args, **kwargs)
-        if self.update.has_moved() or self.update.key() != self.form or any(
+        if self.update is None or self.update.has_moved() or self.update.key() != self.form or any(
             plan.places.have_moved() for plan in self.plans if plan.places is not None
         ):
             self._forget()
@@ -134,7 +139,16 @@ class Step:
 
     def _by_dynamo(self, args, kwargs):
         self._ran = None
-        loss = self._function(args, kwargs).detach()
+        with torch._dynamo.config.patch(recompile_limit=MOST_TYPES):
+            try:
+                loss = self._function(args, kwargs).detach()
+            except torch._dynamo.exc.FailOnRecompileLimitHit as error:
+                shapes = [list(each.shape) for each in pytree.tree_leaves((args, kwargs))
+                          if isinstance(each, torch.Tensor)]
+                raise w.UsageError(
+                    f"[step] a step is planned for at most {MOST_TYPES} types of batches, and this "
+                    f"is one more, of shapes {shapes}. Hint: pad batches by weft.torch.buckets()"
+                ) from error
         plan = self._ran
         if plan is not None and plan.learn(_leaves(args, kwargs), loss):
             entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(self._code)

@@ -19,7 +19,8 @@ import weft.torch
 
 STEPS = 20
 FAST = {
-    "mlp", "lenet", "resnet_small", "gru_classifier", "nanogpt", "vit", "mixer", "gpt2", "bert"}
+    "mlp", "lenet", "resnet_small", "gru_classifier", "nanogpt", "torch_transformer", "conv1d_tcn",
+    "siamese_triplet", "vit", "mixer", "gpt2", "bert"}
 
 # Models that draw random numbers in training, which are others than torch's.
 RANDOM = {"vae", "vit_mae"}
@@ -54,6 +55,11 @@ BREAKS = {
 # Models whose first call installs hooks under a lock, which dynamo cannot trace: they are called
 # once before they are compiled, as a program would do.
 CALLED_BEFORE = {"mixtral_moe", "segformer"}
+
+
+def test_eight_models_need_torch_alone():
+    """These run wherever torch does; CI brings no other library of models."""
+    assert sum(zoo.MODELS[name].group in ("small", "own") for name in FAST) >= 8
 
 
 def names():
@@ -149,12 +155,12 @@ def curve_of_step(case, rate, steps=STEPS):
     return [step(*case.args, **case.kwargs).item() for _ in range(steps)]
 
 
-def curve_of_eager(case, module, rate, steps=STEPS):
+def curve_of_eager(case, module, rate, steps=STEPS, compiled=None):
     optimizer = torch.optim.SGD(module.parameters(), lr=rate, momentum=0.9)
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()
-        loss = loss_of(case, module)
+        loss = compiled() if compiled else loss_of(case, module)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -198,6 +204,10 @@ def test_step(name):
     if name in BREAKS:
         with pytest.raises(torch._dynamo.exc.TorchDynamoException):
             curve_of_step(case, 1e-2, 1)
+        eager = copy.deepcopy(case.module)
+        compiled = torch.compile(lambda: loss_of(case, case.module), backend=weft.torch.backend)
+        got = curve_of_eager(case, case.module, 1e-2, compiled=compiled)
+        assert got == pytest.approx(curve_of_eager(case, eager, 1e-2), rel=1e-3)
         return
     rate = 1e-3 if name in SLOW_RATE else 1e-2
     steps = CHAOTIC_STEPS if name in CHAOTIC else STEPS
@@ -211,6 +221,20 @@ def test_step(name):
     expected = curve_of_eager(case, eager, rate, steps)
     assert got == pytest.approx(expected, rel=1e-3)
     assert expected[-1] != pytest.approx(expected[0], rel=1e-3)  # or the curve would say nothing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(zoo.MODELS) - set(BREAKS)))
+def test_plan(name):
+    case = case_of(name)
+    if case.args and case.kwargs:
+        pytest.skip("weft.plan() takes arguments, or keyword arguments")
+    found = weft.plan(case.module, case.kwargs or case.args, loss=case.loss, on=["cpu", "h100"])
+    bytes_of = {id(p): p.numel() * p.element_size() for p in case.module.parameters()}
+    for plan in found:
+        assert plan.state["parameters"] == sum(bytes_of.values())
+        assert plan.fits and plan.flops > 0 and plan.arena_bytes > 0
+    assert found["h100"].seconds > 0
 
 
 def test_what_setup_brings_is_known():
