@@ -51,7 +51,7 @@ def weak(method):
     A step keeps its function, and the object its step: a cycle through C++.
     """
     reference = weakref.WeakMethod(method)
-    return lambda *args: reference()(*args)
+    return lambda *args, **kwargs: reference()(*args, **kwargs)
 
 
 def type_in_memory(tensor, order):

@@ -7,6 +7,7 @@ torch's memory, where the plan assigns them.
 
 import inspect
 import types
+import weakref
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
@@ -18,7 +19,7 @@ from .._compiled import _bytes
 from .backend import prepare_dynamo
 from .lower import from_memory, lower, order_of, to_memory
 from .optimizers import Update, check as check_optimizer
-from .plan import Caller, Lowered, draw_step, type_in_memory
+from .plan import Caller, Lowered, draw_step, type_in_memory, weak
 from .report import GraphReport, report
 from .rules import dtype_of
 from .state import Stated, assigning, check_apart
@@ -69,10 +70,10 @@ class Step:
         }
         prepare_dynamo()  # transformers may be imported since weft.torch was
         backend = aot_autograd(
-            fw_compiler=self._compile,
+            fw_compiler=weak(self._compile),
             bw_compiler=lambda gm, examples: gm,
-            inference_compiler=self._refuse_inference,
-            partition_fn=self._partition,
+            inference_compiler=_refuse_inference,
+            partition_fn=weak(self._partition),
             decompositions=decompositions(),
             keep_inference_input_mutations=True,
         )
@@ -98,9 +99,6 @@ class Step:
         plan = StepPlan(self, *self._joint, outputs)
         self.plans.append(plan)
         return plan
-
-    def _refuse_inference(self, gm, examples):
-        raise w.UsageError("[step] nothing of the loss needs a gradient")
 
     def __call__(self, *args, **kwargs):
         if not torch.is_grad_enabled():
@@ -190,7 +188,7 @@ class StepPlan(Lowered):
 
     def __init__(self, owner, gm, forward_outputs, returned):
         super().__init__(gm)
-        self.owner = owner
+        self._owner = weakref.ref(owner)  # dynamo keeps plans until the step's code is gone
         self.forward_outputs = forward_outputs
         # AOTAutograd asks for what the backward pass would read, too, which never runs.
         self.unread = [
@@ -207,6 +205,10 @@ class StepPlan(Lowered):
         self.inputs = self.places = None
         self.runs = {}  # whether it updates: the step, its call, the tensors that it changes
         self._boxed_call = True
+
+    @property
+    def owner(self):
+        return self._owner()
 
     def _bind(self, args):
         """Plans the step, once the first arguments show which of them are state."""
@@ -360,6 +362,10 @@ class StepPlan(Lowered):
         for i, leaf in self.leaves:
             args[i] = leaves[leaf]
         return self._run(args)[self.loss]
+
+
+def _refuse_inference(gm, examples):
+    raise w.UsageError("[step] nothing of the loss needs a gradient")
 
 
 def _leaves(args, kwargs):

@@ -2,6 +2,9 @@
 
 import copy
 import gc
+import importlib
+import threading
+import unittest.mock
 import weakref
 
 import pytest
@@ -266,10 +269,70 @@ def test_steps_are_collected():
     step(torch.randn(2, 3))
     dead = weakref.ref(step), weakref.ref(model)
     del step, model
-    torch._dynamo.reset()
-    weft.torch.report().reset()
     gc.collect()
     assert dead[0]() is None and dead[1]() is None
+
+
+def test_many_types_of_batches_are_bounded():
+    model = nn.Linear(8, 3)
+    step = weft.torch.step(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+    with unittest.mock.patch.object(importlib.import_module("weft.torch.step"), "MOST_TYPES", 10):
+        for rows in range(2, 12):
+            step(torch.randn(rows, 8), torch.zeros(rows, dtype=torch.int64))
+        with pytest.raises(weft.UsageError, match=r"at most 10 types .* \[\[12, 8\], \[12\]\]. Hint"):
+            step(torch.randn(12, 8), torch.zeros(12, dtype=torch.int64))
+    step(torch.randn(5, 8), torch.zeros(5, dtype=torch.int64))  # planned before
+
+
+def test_steps_of_equal_modules_in_two_threads():
+    models = [nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3)) for _ in range(2)]
+    twins = copy.deepcopy(models)
+    x, y = torch.randn(32, 8), torch.randint(0, 3, (32,))
+    curves = {}
+
+    def train(i):
+        optimizer = torch.optim.SGD(models[i].parameters(), lr=0.1)
+        step = weft.torch.step(models[i], F.cross_entropy, optimizer)
+        curves[i] = [step(x, y).item() for _ in range(200)]
+
+    threads = [threading.Thread(target=train, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, twin in enumerate(twins):
+        optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
+        losses = []
+        for _ in range(200):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(twin(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert curves[i] == pytest.approx(losses, rel=1e-5)
+
+
+def test_eager_steps_may_come_before_the_first():
+    """Nothing of the optimizer's state is made until a step runs."""
+    model, twin = nn.Linear(3, 3), nn.Linear(3, 3)
+    twin.load_state_dict(model.state_dict())
+    options = {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}
+    optimizer, other = (torch.optim.SGD(m.parameters(), **options) for m in (model, twin))
+    step = weft.torch.step(model, lambda o: o.square().mean(), optimizer)
+    assert optimizer.state_dict() == other.state_dict()
+    x = torch.randn(4, 3)
+
+    def eager(model, optimizer):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    eager(model, optimizer)
+    step(x)
+    for _ in range(2):
+        eager(twin, other)
+    torch.testing.assert_close(model.state_dict(), twin.state_dict())
+    assert optimizer.state_dict()["param_groups"] == other.state_dict()["param_groups"]
 
 
 # ---- what a step refuses
