@@ -4,6 +4,7 @@ Operations are those of the C++ library under the same names: weft.matmul, weft.
 a graph, which is computed when a value is read, or as one planned step by weft.compile().
 """
 
+import importlib as _importlib
 import os as _os
 from collections.abc import Mapping as _Mapping
 from importlib import metadata as _metadata
@@ -27,6 +28,12 @@ try:
     __version__ = _metadata.version("weft")
 except _metadata.PackageNotFoundError:  # the source tree, on PYTHONPATH
     __version__ = getattr(_weft, "__version__", "0+unknown")
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "torch":  # weft.torch imports torch, which weft itself does not need
+        return _importlib.import_module(".torch", __name__)
+    raise AttributeError(f"module 'weft' has no attribute {name!r}")
 
 
 def export(model, inputs, path) -> None:

@@ -779,6 +779,12 @@ def test_a_child_of_a_process_that_computed_nothing_computes():
     assert done.stdout == "7\n", done.stdout + done.stderr
 
 
+def test_weft_torch_needs_no_import_of_its_own():
+    pytest.importorskip("torch")
+    done = run("import weft; print(weft.torch.step.__name__); weft.nothing")
+    assert done.stdout == "step\n" and "no attribute 'nothing'" in done.stderr
+
+
 def test_methods_take_numbers_or_a_list_of_them():
     x = weft.arange(6)
     assert x.reshape(2, 3).shape == x.reshape((2, 3)).shape == x.reshape([2, -1]).shape == (2, 3)

@@ -47,7 +47,9 @@ class Update:
         self._in_memory = in_memory
         self.optimizer = optimizer
         self.names = _SETTINGS[type(optimizer)]
-        self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        # Those that are frozen get no state, as in eager mode, where they have no gradient.
+        self.parameters = [
+            p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         self.group_of = {
             id(p): i for i, group in enumerate(optimizer.param_groups) for p in group["params"]
         }
@@ -78,14 +80,17 @@ class Update:
         for group in self.optimizer.param_groups:
             if group["momentum"] == 0:
                 continue
-            known = [self.optimizer.state[p].get("momentum_buffer") for p in group["params"]]
+            trained = [p for p in group["params"] if p.requires_grad]
+            if not trained:
+                continue
+            known = [self.optimizer.state[p].get("momentum_buffer") for p in trained]
             fresh = [buffer is None for buffer in known]
             if any(fresh) and not all(fresh):
                 raise w.UsageError("[step] some parameters of a group have momentum, others none")
             # The first step has no dampening, as its momentum is the gradient itself.
             if all(fresh):
-                self._first.add(self.group_of[id(group["params"][0])])
-            for p in group["params"]:
+                self._first.add(self.group_of[id(trained[0])])
+            for p in trained:
                 self._keep(p, self.optimizer.state[p], ["momentum_buffer"])
 
     def _keep(self, p, state, names):
@@ -105,6 +110,13 @@ class Update:
     def has_moved(self):
         """Returns whether somebody replaced the state, as optimizer.load_state_dict() does."""
         return self.optimizer.state is not self._known_state
+
+    def has_all_trained(self):
+        """Returns whether parameters that need gradients now did so when the state was made."""
+        known = set(map(id, self.parameters))
+        return all(
+            id(p) in known for group in self.optimizer.param_groups for p in group["params"]
+            if p.requires_grad)
 
     def settings(self):
         """Returns the settings of this run, [groups, settings], in float64."""

@@ -5,6 +5,7 @@ functions mean what they mean in eager mode. Parameters, buffers and the optimiz
 torch's memory, where the plan assigns them.
 """
 
+import dis
 import inspect
 import types
 import weakref
@@ -63,11 +64,7 @@ class Step:
         self.plans = []
         self.known = []  # dynamo's guards, and the plan that they guard
         self._ran = None  # the plan of the latest call
-        self.names = {
-            t.data_ptr(): name
-            for name, t in [*self.model.named_parameters(), *self.model.named_buffers()]
-            if t.numel() > 0
-        }
+        self.names = {t.data_ptr(): name for name, t in self._tensors() if t.numel() > 0}
         prepare_dynamo()  # transformers may be imported since weft.torch was
         backend = aot_autograd(
             fw_compiler=weak(self._compile),
@@ -80,6 +77,16 @@ class Step:
         loss_of = _with_own_code(self._loss_of)
         self._code = loss_of.__code__
         self._function = torch.compile(loss_of, backend=backend, fullgraph=True, dynamic=False)
+
+    def _tensors(self):
+        """Returns names and tensors that may be state: those of the optimizer that the model has not
+        come first, as of a loss with weights of its own."""
+        for i, p in enumerate(self.update.parameters):
+            yield f"optimizer.{i}", p
+        for name, module in (("loss.", self.loss), ("", self.model)):
+            if isinstance(module, torch.nn.Module):
+                for each, tensor in [*module.named_parameters(), *module.named_buffers()]:
+                    yield name + each, tensor
 
     def _loss_of(self, args, kwargs):
         if self.loss is None:
@@ -137,6 +144,8 @@ class Step:
 
     def _by_dynamo(self, args, kwargs):
         self._ran = None
+        if not self.update.has_all_trained():  # somebody unfroze a parameter
+            self._forget()
         with torch._dynamo.config.patch(recompile_limit=MOST_TYPES):
             try:
                 loss = self._function(args, kwargs).detach()
@@ -155,7 +164,8 @@ class Step:
                 if entry.guard_manager not in known and entry.guard_manager.check(
                     {"self": self, "args": args, "kwargs": kwargs}
                 ):
-                    self.known.append((entry.guard_manager, plan))
+                    if not _has_side_effects(entry.code):
+                        self.known.append((entry.guard_manager, plan))
                     break
         return loss
 
@@ -362,6 +372,19 @@ class StepPlan(Lowered):
         for i, leaf in self.leaves:
             args[i] = leaves[leaf]
         return self._run(args)[self.loss]
+
+
+# Calls that dynamo's code makes for a graph: the graph's, and two that count its time.
+_CALLS = 3
+
+
+def _has_side_effects(code):
+    """Returns whether dynamo's code does more than run its graph: what a model stores in Python, as
+    a counter or its latest activations, is stored by that code, and a known plan would not."""
+    names = [each.opname for each in dis.get_instructions(code)]
+    return sum(name.startswith("CALL") for name in names) > _CALLS or any(
+        name in ("STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL", "DELETE_SUBSCR", "DELETE_ATTR")
+        for name in names)
 
 
 def _refuse_inference(gm, examples):

@@ -312,6 +312,80 @@ def test_steps_of_equal_modules_in_two_threads():
         assert curves[i] == pytest.approx(losses, rel=1e-5)
 
 
+class Weighted(nn.Module):
+    """A loss with weights of its own (Kendall et al. 2018)."""
+
+    def __init__(self):
+        super().__init__()
+        self.log_variance = nn.Parameter(torch.zeros(3))
+
+    def forward(self, output, target):
+        squares = (output - target).square().mean(0)
+        return (squares * torch.exp(-self.log_variance) + self.log_variance).sum()
+
+
+@pytest.mark.parametrize("form", ["module", "closure"])
+def test_a_loss_with_parameters_is_trained(form):
+    torch.manual_seed(0)
+    losses, x, y = [Weighted(), Weighted()], torch.randn(16, 4), torch.randn(16, 3)
+    models = [nn.Linear(4, 3) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [torch.optim.AdamW([*m.parameters(), *loss.parameters()], lr=0.05)
+                  for m, loss in zip(models, losses)]
+    loss = losses[0] if form == "module" else lambda output, target: losses[0](output, target)
+    step = weft.torch.step(models[0], loss, optimizers[0])
+    for _ in range(5):
+        got = step(x, y)
+        optimizers[1].zero_grad()
+        expected = losses[1](models[1](x), y)
+        expected.backward()
+        optimizers[1].step()
+        torch.testing.assert_close(got, expected.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(losses[0].log_variance, losses[1].log_variance, rtol=1e-5, atol=1e-6)
+    assert losses[0].log_variance.abs().max() > 0.1
+
+
+class Storing(nn.Linear):
+    latest, calls = None, 0
+
+    def forward(self, x):
+        y = super().forward(x)
+        self.latest = y.detach()
+        return y
+
+
+def test_what_a_model_stores_is_stored_in_each_step():
+    model = Storing(4, 3)
+    step = weft.torch.step(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(4):
+        x = torch.randn(5, 4)
+        expected = F.linear(x, model.weight, model.bias).detach()
+        step(x, torch.zeros(5, dtype=torch.int64))
+        torch.testing.assert_close(model.latest, expected)
+
+
+def test_frozen_parameters_have_no_state_until_they_are_trained():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    model[0].requires_grad_(False)
+    twin = copy.deepcopy(model)
+    optimizer, other = (torch.optim.AdamW(m.parameters(), lr=0.01) for m in (model, twin))
+    step = weft.torch.step(model, F.cross_entropy, optimizer)
+    x, y = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
+    for trained in (False, True):
+        for m in (model, twin):
+            m[0].requires_grad_(trained)
+        for _ in range(3):
+            step(x, y)
+            other.zero_grad()
+            F.cross_entropy(twin(x), y).backward()
+            other.step()
+        assert len(optimizer.state) == len(other.state) == (4 if trained else 2)
+        torch.testing.assert_close(model.state_dict(), twin.state_dict(), rtol=1e-5, atol=1e-6)
+    assert [float(s["step"]) for s in optimizer.state.values()] == [
+        float(s["step"]) for s in other.state.values()]
+
+
 def test_eager_steps_may_come_before_the_first():
     """Nothing of the optimizer's state is made until a step runs."""
     model, twin = nn.Linear(3, 3), nn.Linear(3, 3)
