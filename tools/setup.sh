@@ -108,10 +108,11 @@ if [[ ${1:-} = --python || ${1:-} = --python-all ]]; then
 fi
 if [ "${1:-}" = --python-all ]; then
   models=(timm==1.0.31 transformers==5.24.0 accelerate==1.15.0 lightning==2.6.6 expecttest==0.3.0
-    scikit-learn onnxruntime==1.32.0)
-  bring_packages python-venv "libraries of models" expecttest "${models[@]}"
+    scikit-learn==1.9.0 onnxruntime==1.32.0)
   # The release of torchvision asks for another build of torch; its models alone are needed.
-  bring_packages python-venv "torchvision's models" scipy --no-deps torchvision==0.28.0
+  alone=(--no-deps torchvision==0.28.0)
+  bring_packages python-venv "libraries of models" expecttest "${models[@]}"
+  bring_packages python-venv "torchvision's models" scipy "${alone[@]}"
 fi
 [ "${1:-}" = --cuda ] || exit 0
 

@@ -161,13 +161,15 @@ def backend(gm, example_inputs, *, mode=None, options=None):
     def compiler(kind):
         return lambda gm, examples: Graph(gm, examples, kind, settings)
 
-    return aot_autograd(
-        fw_compiler=compiler("forward"),
-        bw_compiler=compiler("backward"),
-        inference_compiler=compiler("inference"),
-        decompositions=decompositions(),
-        partition_fn=_partition,
-    )(gm, example_inputs)
+    # oneDNN's recurrent layers, which torch takes without gradients, have no rules.
+    with torch.backends.mkldnn.flags(enabled=False):
+        return aot_autograd(
+            fw_compiler=compiler("forward"),
+            bw_compiler=compiler("backward"),
+            inference_compiler=compiler("inference"),
+            decompositions=decompositions(),
+            partition_fn=_partition,
+        )(gm, example_inputs)
 
 
 def _partition(joint, inputs, **options):

@@ -23,6 +23,7 @@ def export(model, inputs, path):
     path = os.fspath(path)
     if not path.endswith((".onnx", ".weft")):
         raise w.UsageError(f"[export] the name of the file ends in .onnx or .weft. Got {path}")
+    model = getattr(model, "_orig_mod", model)  # what torch.compile() wraps
     if not isinstance(model, torch.nn.Module):
         raise w.UsageError(f"[export] a model is a torch.nn.Module. Got {type(model).__name__}")
     kwargs = inputs if isinstance(inputs, dict) else {}
@@ -32,16 +33,19 @@ def export(model, inputs, path):
         if tensor.device.type != "cpu":
             raise w.UsageError(
                 f"[export] {name} is on {tensor.device}, and a file has its elements")
-    was_training = model.training and not isinstance(model, torch.fx.GraphModule)
-    if was_training:
-        model.eval()
+    modes = {} if isinstance(model, torch.fx.GraphModule) else {
+        module: module.training for module in model.modules()}
+    for module in modes:
+        module.training = False
     try:
         traced = Traced(model, args, kwargs, None, trains=False)
         given = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         program = Program(traced, None, given)
     finally:
-        if was_training:
-            model.train()
+        for module, training in modes.items():
+            module.training = training
+    if program.draws:
+        raise w.UsageError("[export] the model draws random numbers, which a file does not")
     step = program.new_step(w.StepOptions(mode="eval", device="cpu"))
     names = _names(args, kwargs)
     with program.refusals(lambda failed: refusal("export", failed)):

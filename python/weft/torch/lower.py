@@ -67,9 +67,16 @@ def to_memory(x, order):
 
 
 def is_random(node):
-    return node.op == "call_function" and torch.Tag.nondeterministic_seeded in getattr(
+    if node.op != "call_function" or torch.Tag.nondeterministic_seeded not in getattr(
         node.target, "tags", ()
-    )
+    ):
+        return False
+    for i, argument in enumerate(node.target._schema.arguments):
+        if argument.name == "dropout_p":  # attention without dropout draws nothing
+            rate = node.args[i] if i < len(node.args) else node.kwargs.get(
+                "dropout_p", argument.default_value)
+            return rate != 0
+    return True
 
 
 def is_known(node):

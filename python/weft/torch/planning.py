@@ -7,6 +7,7 @@ The model is traced on fake tensors, so nothing of it is allocated or computed: 
 import contextlib
 import dataclasses
 import html
+import inspect
 import json
 import os
 import time
@@ -24,10 +25,11 @@ from torch.utils import _pytree as pytree
 
 from .. import _html, _svg
 from .. import _weft as w
+from .._arrays import tensor
 from .._compiled import _bytes
 from .._process import LIBRARY_BYTES, resident_bytes
 from .fallback import fallback_of
-from .lower import Failed, lower
+from .lower import Failed, Keys, lower
 from .optimizers import Update
 from .plan import Lowered, type_in_memory
 from .state import Stated, assigning
@@ -63,6 +65,19 @@ def _without_elements():
             f"steps does not know{where}") from error
 
 
+def _make_functional(node):
+    """Makes an operation on memory of the graph's own one that returns a value: torch leaves those
+    that read a constant, as labels that a loss closes over."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+        return
+    changed = node.args[0]
+    if changed.op != "placeholder" and list(changed.users) == [node]:
+        functional = getattr(torch.ops.aten, target._opname.removesuffix("_"), None)
+        if functional is not None and target._overloadname in functional.overloads():
+            node.target = getattr(functional, target._overloadname)
+
+
 class _MetaOnCpu(TorchFunctionMode):
     """Takes meta tensors that a trace meets, as those a loss closes over, for fake ones on the CPU,
     since torch refuses to mix devices."""
@@ -87,6 +102,7 @@ class Traced:
     """A model's step as an FX graph: its placeholders are parameters, buffers, and the batch."""
 
     def __init__(self, model, args, kwargs, loss, trains=None):
+        model = getattr(model, "_orig_mod", model)  # what torch.compile() wraps
         if not isinstance(model, torch.nn.Module):
             raise w.UsageError(f"[torch] a model is a torch.nn.Module. Got {type(model).__name__}")
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -121,7 +137,9 @@ class Traced:
 
         tensors = [*self.parameters.values(), *self.buffers.values(), *self.batch]
         # The metadata of nodes has the lines of the model.
-        with self.mode, fx_traceback.preserve_node_meta(), _without_elements():
+        # oneDNN's recurrent layers, which torch takes without gradients, have no rules.
+        with (self.mode, fx_traceback.preserve_node_meta(), _without_elements(),
+              torch.backends.mkldnn.flags(enabled=False)):
             gm = make_fx(step, tracing_mode="real", _allow_non_fake_inputs=True,
                          record_stack_traces=True)(*tensors)
             plain = [t.detach() for t in tensors]
@@ -129,6 +147,8 @@ class Traced:
                 functionalize(torch.fx.Interpreter(gm).run),
                 decomposition_table=decompositions(), tracing_mode="real",
                 _allow_non_fake_inputs=True)(*plain)
+        for node in self.gm.graph.nodes:
+            _make_functional(node)
         self.gm.graph.eliminate_dead_code()
 
     def _loss_of(self, output, loss):
@@ -149,6 +169,7 @@ class Program(Lowered):
         """`tensors` are the model's parameters and buffers by name; None: a plan needs none."""
         super().__init__(traced.gm)
         self.traced = traced
+        self.is_planned_only = tensors is None
         self.states = {}
         for kind, fakes in (("parameter", traced.parameters), ("buffer", traced.buffers)):
             for name, fake in fakes.items():
@@ -168,6 +189,17 @@ class Program(Lowered):
             self.types.append(("f64", [len(self.update.optimizer.param_groups),
                                        len(self.update.names)]))
         self.types += self.further_types()
+
+    def further_types(self):
+        """A file has the constants of the graph as such."""
+        return super().further_types() if self.is_planned_only else []
+
+    def take_further(self, env, rest):
+        if self.is_planned_only:
+            return super().take_further(env, rest)
+        for node, constant in self.constants.items():
+            env[node] = tensor(constant)
+        return Keys(None)
 
     def _results(self, inputs):
         rest = iter(inputs)
@@ -205,7 +237,8 @@ class Program(Lowered):
 
 def _made(optimizer, parameters):
     if isinstance(optimizer, torch.optim.Optimizer):
-        group = {k: v for k, v in optimizer.defaults.items() if k != "fused"}
+        known = inspect.signature(type(optimizer)).parameters
+        group = {k: v for k, v in optimizer.defaults.items() if k in known and k != "fused"}
         return type(optimizer)(parameters, **group)
     if optimizer not in _OPTIMIZERS:
         raise w.UsageError(

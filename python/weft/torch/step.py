@@ -91,7 +91,9 @@ class Step:
     def _loss_of(self, args, kwargs):
         if self.loss is None:
             output = self.model(*args, **kwargs)
-            return output if isinstance(output, torch.Tensor) else output.loss
+            if isinstance(output, torch.Tensor):
+                return output
+            return output["loss"] if isinstance(output, dict) else output.loss
         inputs = args[: len(args) - self.targets]
         return self.loss(self.model(*inputs, **kwargs), *args[len(args) - self.targets:])
 

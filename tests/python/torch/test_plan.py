@@ -156,3 +156,58 @@ def test_programs_of_torch_export(tmp_path):
     (tmp_path / "bad.pt2").write_bytes(b"no zip")
     with pytest.raises(weft.DataError, match="bad.pt2"):
         weft.torch.load(tmp_path / "bad.pt2")
+
+
+class WithConstant(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.scale = torch.full((16,), 0.5)  # neither parameter nor buffer
+
+    def forward(self, x):
+        return self.attention(x) * self.scale
+
+
+@pytest.mark.parametrize("form", ["onnx", "weft"])
+def test_attention_and_constants_are_exported(tmp_path, form):
+    torch.manual_seed(0)
+    model, x = WithConstant(), torch.randn(2, 5, 16)
+    model.attention.norm1.eval()
+    weft.export(model, x, tmp_path / f"net.{form}")
+    # Export leaves each module in its mode.
+    assert model.training and not model.attention.norm1.training
+    np.save(tmp_path / "x.npy", x.numpy())
+    done = run_program("run", str(tmp_path / f"net.{form}"), "--input", str(tmp_path / "x.npy"),
+                       "-o", str(tmp_path / "y.npy"))
+    assert done.returncode == 0, done.stderr
+    torch.testing.assert_close(
+        torch.from_numpy(np.load(tmp_path / "y.npy")), model.eval()(x).detach(), rtol=1e-4,
+        atol=1e-5)
+
+
+class Noisy(nn.Module):
+    def forward(self, x):
+        return x + torch.randn_like(x)
+
+
+def test_models_that_draw_are_not_exported(tmp_path):
+    with pytest.raises(weft.UsageError, match="draws random numbers"):
+        weft.export(Noisy(), torch.ones(2, 3), tmp_path / "net.onnx")
+
+
+def test_recurrent_layers_are_planned_and_exported(tmp_path):
+    model, x = nn.LSTM(6, 8, batch_first=True), torch.randn(2, 5, 6)
+    plan = weft.plan(model.eval(), x)["cpu"]
+    assert plan.flops > 0
+    weft.export(model, x, tmp_path / "net.onnx")
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "Adam", "SGD"])
+def test_optimizers_of_torch_are_planned(kind):
+    model = nn.Linear(8, 4)
+    optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1)
+    given = weft.plan(model, torch.ones(2, 8), optimizer=optimizer)["cpu"]
+    named = weft.plan(model, torch.ones(2, 8), optimizer=None if kind == "SGD" else kind.lower())
+    assert given.state.get("optimizer", 0) == named["cpu"].state.get("optimizer", 0)
+    compiled = weft.plan(torch.compile(model), torch.ones(2, 8))["cpu"]
+    assert compiled.flops > 0

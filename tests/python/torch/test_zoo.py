@@ -52,6 +52,10 @@ BREAKS = {
     "wav2vec2_ctc": "reads labels by masked_select(), of a size that depends on elements",
 }
 
+# Models that torch itself does not trace on tensors without memory: its product of groups of rows
+# takes bfloat16 alone there.
+PLAN_REFUSED = {"mixtral_moe": "BF16|BFloat16"}
+
 # Models whose first call installs hooks under a lock, which dynamo cannot trace: they are called
 # once before they are compiled, as a program would do.
 CALLED_BEFORE = {"mixtral_moe", "segformer"}
@@ -229,6 +233,10 @@ def test_plan(name):
     case = case_of(name)
     if case.args and case.kwargs:
         pytest.skip("weft.plan() takes arguments, or keyword arguments")
+    if name in PLAN_REFUSED:
+        with pytest.raises(RuntimeError, match=PLAN_REFUSED[name]):
+            weft.plan(case.module, case.kwargs or case.args, loss=case.loss)
+        return
     found = weft.plan(case.module, case.kwargs or case.args, loss=case.loss, on=["cpu", "h100"])
     bytes_of = {id(p): p.numel() * p.element_size() for p in case.module.parameters()}
     for plan in found:
