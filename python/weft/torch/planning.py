@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 from .. import _html, _svg
 from .. import _weft as w
-from .._arrays import tensor
+from .._arrays import asarray
 from .._compiled import _bytes
 from .._process import LIBRARY_BYTES, resident_bytes
 from .fallback import fallback_of
@@ -198,7 +198,7 @@ class Program(Lowered):
         if self.is_planned_only:
             return super().take_further(env, rest)
         for node, constant in self.constants.items():
-            env[node] = tensor(constant)
+            env[node] = asarray(constant)
         return Keys(None)
 
     def _results(self, inputs):

@@ -74,9 +74,13 @@ def assigning(states):
     def assign(node, env):
         if node.target is not torch.ops.aten.copy_.default:
             return None
-        if node.args[0] not in states:
+        to, value = node.args[0], env[node.args[1]]
+        if to.op != "placeholder":  # memory that the graph itself made
+            shape = [int(extent) for extent in node.meta["val"].shape]
+            return w.broadcast_to(w.cast(value, dtype_of(node.meta["val"].dtype)), shape)
+        if to not in states:
             raise Failed(node, "the model writes to its input, which a plan leaves as it is")
-        states[node.args[0]].assign(env[node.args[1]])
-        return env[node.args[1]]
+        states[to].assign(value)
+        return value
 
     return assign
