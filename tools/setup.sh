@@ -107,7 +107,7 @@ if [[ ${1:-} = --python || ${1:-} = --python-all ]]; then
     nbclient==0.11.0 ipykernel==7.4.0 mypy==2.4.1 safetensors==0.8.0
 fi
 if [ "${1:-}" = --python-all ]; then
-  models=(timm==1.0.31 transformers==5.24.0 accelerate==1.15.0 lightning==2.6.6 expecttest==0.3.0
+  models=(torch==2.13.0 timm==1.0.31 transformers==5.24.0 accelerate==1.15.0 lightning==2.6.6 expecttest==0.3.0
     scikit-learn==1.9.0 onnxruntime==1.32.0)
   # The release of torchvision asks for another build of torch; its models alone are needed.
   alone=(--no-deps torchvision==0.28.0)

@@ -4,9 +4,12 @@ import resource
 
 
 def resident_bytes():
-    """Returns the bytes that this process has in memory now."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+    """Returns the bytes that this process has in memory now; 0 where /proc is not mounted."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0
 
 
 _before = resident_bytes()
