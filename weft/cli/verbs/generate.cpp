@@ -48,6 +48,7 @@ int run_generate(const GenerateArguments& arguments, const RecipeFlags& more) {
   const int64_t context =
       arguments.model_flags.context > 0 ? arguments.model_flags.context : model.context;
   std::vector<std::vector<int32_t>> prompts;
+  prompts.reserve(arguments.prompts.size());
   for (const std::string& prompt : arguments.prompts)
     prompts.push_back(ids_of(model, prompt, context));
   const std::unique_ptr<infer::TokenModel> tokens = sequences_for(
