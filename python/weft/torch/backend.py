@@ -17,7 +17,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from .. import _weft as w
 from .._compiled import _bytes
 from .fallback import Mixed, fallback_of, planned
-from .lower import modules_of, origin_of
+from .lower import modules_of, origin_of, without_onednn
 from .report import Fallback, GraphReport, report
 from .rules import UNREAD
 from .table import decompositions
@@ -161,8 +161,7 @@ def backend(gm, example_inputs, *, mode=None, options=None):
     def compiler(kind):
         return lambda gm, examples: Graph(gm, examples, kind, settings)
 
-    # oneDNN's recurrent layers, which torch takes without gradients, have no rules.
-    with torch.backends.mkldnn.flags(enabled=False):
+    with without_onednn():
         return aot_autograd(
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),

@@ -1,5 +1,6 @@
 """Lowers an FX graph of ATen operations, with static shapes, to values of weft."""
 
+import contextlib
 import operator
 import re
 
@@ -64,6 +65,18 @@ def from_memory(x, order):
 def to_memory(x, order):
     """Returns the row-major value that lies in memory as torch's tensor x, in that order of axes."""
     return x if is_ordered(order) else w.permute(x, order)
+
+
+@contextlib.contextmanager
+def without_onednn():
+    """Keeps torch from oneDNN's recurrent layers, which it takes without gradients, while it traces:
+    they have no rules."""
+    was = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = was
 
 
 def is_random(node):

@@ -29,7 +29,7 @@ from .._arrays import asarray
 from .._compiled import _bytes
 from .._process import LIBRARY_BYTES, resident_bytes
 from .fallback import fallback_of
-from .lower import Failed, Keys, lower
+from .lower import Failed, Keys, lower, without_onednn
 from .optimizers import Update
 from .plan import Lowered, type_in_memory
 from .state import Stated, assigning
@@ -137,9 +137,8 @@ class Traced:
 
         tensors = [*self.parameters.values(), *self.buffers.values(), *self.batch]
         # The metadata of nodes has the lines of the model.
-        # oneDNN's recurrent layers, which torch takes without gradients, have no rules.
         with (self.mode, fx_traceback.preserve_node_meta(), _without_elements(),
-              torch.backends.mkldnn.flags(enabled=False)):
+              without_onednn()):
             gm = make_fx(step, tracing_mode="real", _allow_non_fake_inputs=True,
                          record_stack_traces=True)(*tensors)
             plain = [t.detach() for t in tensors]
