@@ -41,9 +41,9 @@ std::vector<bool> lent_results(const Plan& plan) {
   std::vector<bool> lent;
   lent.reserve(plan.outputs.size());
   for (const Access& output : plan.outputs) {
-    const bool is_whole = output.at.offset == 0 &&
-                          output.value.type().bytes() ==
-                              plan.slots[static_cast<size_t>(output.at.slot)].bytes;
+    const bool is_whole =
+        output.at.offset == 0 &&
+        output.value.type().bytes() == plan.slots[static_cast<size_t>(output.at.slot)].bytes;
     lent.push_back(is_argument(plan, output) && is_whole && taken.insert(output.at.slot).second);
   }
   return lent;
