@@ -115,7 +115,9 @@ class _Variant:
 
 @overload
 def compile(function: Callable[..., Any], *, mode: str = ..., device: str = ...,
-            precision: str = ..., memory: int | str = ..., recompute: str = ...) -> Compiled: ...
+            precision: str = ..., memory: int | str = ..., recompute: str = ...,
+            rematerialize: Sequence[str] = ..., offload: Sequence[str] = ...,
+            offload_folder: str = ...) -> Compiled: ...
 @overload
 def compile(function: None = None, *, mode: str = ..., device: str = ..., precision: str = ...,
             memory: int | str = ..., recompute: str = ..., rematerialize: Sequence[str] = ...,

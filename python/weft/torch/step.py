@@ -152,7 +152,7 @@ class Step:
             try:
                 loss = self._function(args, kwargs).detach()
             except torch._dynamo.exc.FailOnRecompileLimitHit as error:
-                shapes = [list(each.shape) for each in pytree.tree_leaves((args, kwargs))
+                shapes = [list(each.shape) for each in _leaves(args, kwargs)
                           if isinstance(each, torch.Tensor)]
                 raise w.UsageError(
                     f"[step] a step is planned for at most {MOST_TYPES} types of batches, and this "
