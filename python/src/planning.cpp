@@ -1,4 +1,6 @@
 // Plans of steps that do not run here: memory and time on any device, and what would make it fit.
+#include <algorithm>
+
 #include "weft/base/host/stopwatch.h"
 #include "weft/device/registry.h"
 #include "weft/planner/costs.h"
@@ -84,17 +86,23 @@ nb::dict plan_for(Step& step, const std::vector<PyType>& types, const std::strin
     fits = !found.refusal && (there == 0 || found.memory_taken() <= there);
     if (!fits) {
       const bool is_narrow = options.precision != Precision::as_written;
-      const size_t room = found.refusal ? there : found.room_within(there);
-      const auto within = [room](StepOptions& to) { to.memory = as_limit(room); };
+      size_t room = found.refusal ? there : found.room_within(there);
+      if (options.memory > 0) room = std::min(room, options.memory);
+      const auto within = [room](StepOptions& to) {
+        to.memory = as_limit(room);
+        to.recompute = Recompute::automatic;
+      };
       const auto narrow = [](StepOptions& to) { to.precision = Precision::bf16_mixed; };
       question.may_change = {ladder_of(question, "recomputation", within)};
       if (!is_narrow) {
         question.may_change.push_back(ladder_of(question, "precision=\"bf16\"", narrow));
-        question.may_change.push_back(
+        Ladder both =
             ladder_of(question, "precision=\"bf16\" and recomputation", [=](StepOptions& to) {
               within(to);
               narrow(to);
-            }));
+            });
+        both.unless = 1;  // the narrow step fits by itself
+        question.may_change.push_back(std::move(both));
       }
       remedies =
           find_remedies(question, false, {.has = there, .until = processor_seconds() + seconds});

@@ -57,7 +57,11 @@ class Graph:
         report().graphs.append(self.report)
         self.is_symbolic = any(isinstance(each, torch.SymInt) for each in examples)
         self.plans = {}  # of a graph with symbolic sizes, by size
-        self.plan = None if self.is_symbolic else self._planned(gm, examples)
+        self.plan = None
+        if any(_is_nested(each) for each in examples):
+            self.plan = self._left_to_torch(gm, "a nested tensor, whose rows differ in length")
+        elif not self.is_symbolic:
+            self.plan = self._planned(gm, examples)
         self._boxed_call = True
 
     def _planned(self, gm, examples):
@@ -67,7 +71,7 @@ class Graph:
         except w.InternalError as error:
             if self.options.strict:
                 raise
-            return self._left_to_torch(gm, error)
+            return self._left_to_torch(gm, error)  # a defect of weft costs its user the plan alone
         self.report.seconds += time.perf_counter() - begin
         for part in plan.plans if isinstance(plan, Mixed) else [plan]:
             summary = part.summary()
@@ -78,17 +82,19 @@ class Graph:
             self.report.fallbacks = [fallback_of(*each) for each in refused]
             self.report.in_plans -= len(refused)
             if refused:
+                number = "one operation" if len(refused) == 1 else f"{len(refused)} operations"
                 warnings.warn(
-                    f"[weft] {self.report.name}: torch computes {len(refused)} operations between "
-                    f"plans, as {self.report.fallbacks[0]}. weft.torch.report() has all of them",
+                    f"[weft] {self.report.name}: torch computes {number} between plans, as "
+                    f"{self.report.fallbacks[0]}. weft.torch.report() has all of them",
                     stacklevel=3)
         return plan
 
-    def _left_to_torch(self, gm, error):
-        """A defect of weft costs its user the plan, and not the program."""
-        warnings.warn(f"[weft] {self.report.name} runs in torch: {error}", stacklevel=3)
+    def _left_to_torch(self, gm, reason):
+        if self.options.strict:
+            raise w.UsageError(f"[torch] {self.report.name} runs in torch: {reason}")
+        warnings.warn(f"[weft] {self.report.name} runs in torch: {reason}", stacklevel=3)
         self.report.in_plans = 0
-        self.report.fallbacks = [Fallback("the whole graph", str(error), self.report.name, "")]
+        self.report.fallbacks = [Fallback("the whole graph", str(reason), self.report.name, "")]
         return lambda args: gm(*args)
 
     def __call__(self, args):
@@ -119,6 +125,11 @@ class Graph:
                 'options={"sizes": ...}', stacklevel=3)
         self.report.in_torch += 1
         return lambda args: self.gm(*args)
+
+
+def _is_nested(example):
+    values = example.shape if isinstance(example, torch.Tensor) else [example]
+    return any(isinstance(v, torch.SymInt) and v.node.is_nested_int() for v in values)
 
 
 def _with_sizes(gm, args):

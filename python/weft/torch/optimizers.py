@@ -47,7 +47,7 @@ class Update:
         self._in_memory = in_memory
         self.optimizer = optimizer
         self.names = _SETTINGS[type(optimizer)]
-        # Those that are frozen get no state, as in eager mode, where they have no gradient.
+        # Those that are frozen, or have no gradient, get no state, as in eager mode.
         self.parameters = [
             p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         self.group_of = {
@@ -58,39 +58,45 @@ class Update:
         self._settings = None, None  # of the latest run, and as a tensor
         self.states = {}  # of each parameter by id: names of state to Stated
         self.steps = None
-        if type(optimizer) is torch.optim.SGD:
-            self._make_momentum()
-        else:
-            self._make_moments()
+        if type(optimizer) is not torch.optim.SGD:
+            self._make_counters()
 
-    def _make_moments(self):
-        """Makes Adam's state as its first step does, with all counters in one tensor."""
-        known = [self.optimizer.state[p] for p in self.parameters]
+    def _make_counters(self):
+        """Makes one tensor of the steps of all parameters."""
+        known = [self.optimizer.state.get(p, {}) for p in self.parameters]
         counts = [float(s["step"]) if "step" in s else 0.0 for s in known]
-        counters = torch.tensor(counts, dtype=torch.float32)
-        self.steps = Stated("step", counters, "optimizer", self._in_memory)
-        for i, (p, state) in enumerate(zip(self.parameters, known)):
-            state["step"] = counters[i]
+        self._counters = torch.tensor(counts, dtype=torch.float32)
+        self.steps = Stated("step", self._counters, "optimizer", self._in_memory)
+
+    def make_state(self, parameters):
+        """Makes the state of parameters that have a gradient, as torch's first step does."""
+        wanted = set(map(id, parameters))
+        new = [(i, p) for i, p in enumerate(self.parameters)
+               if id(p) in wanted and id(p) not in self.states]
+        if type(self.optimizer) is torch.optim.SGD:
+            self._make_momentum([p for _, p in new])
+            return
+        for i, p in new:
+            state = self.optimizer.state[p]
+            state["step"] = self._counters[i]
             names = ["exp_avg", "exp_avg_sq"]
             if self.optimizer.param_groups[self.group_of[id(p)]]["amsgrad"]:
                 names.append("max_exp_avg_sq")
             self._keep(p, state, names)
 
-    def _make_momentum(self):
-        for group in self.optimizer.param_groups:
-            if group["momentum"] == 0:
+    def _make_momentum(self, parameters):
+        for at, group in enumerate(self.optimizer.param_groups):
+            new = [p for p in parameters if self.group_of[id(p)] == at]
+            if group["momentum"] == 0 or not new:
                 continue
-            trained = [p for p in group["params"] if p.requires_grad]
-            if not trained:
-                continue
-            known = [self.optimizer.state[p].get("momentum_buffer") for p in trained]
-            fresh = [buffer is None for buffer in known]
-            if any(fresh) and not all(fresh):
+            first = {self.optimizer.state[p].get("momentum_buffer") is None for p in new}
+            first |= {False for p in group["params"] if id(p) in self.states}
+            if group["dampening"] and len(first) > 1:
                 raise w.UsageError("[step] some parameters of a group have momentum, others none")
             # The first step has no dampening, as its momentum is the gradient itself.
-            if all(fresh):
-                self._first.add(self.group_of[id(trained[0])])
-            for p in trained:
+            if first == {True}:
+                self._first.add(at)
+            for p in new:
                 self._keep(p, self.optimizer.state[p], ["momentum_buffer"])
 
     def _keep(self, p, state, names):

@@ -36,6 +36,8 @@ def base_of(node):
 def _is_view(node):
     if node.target is operator.getitem:
         return node.args[0].target in _SPLITS
+    if node.target is aten.as_strided.default:  # of memory that lies as in torch
+        return order_of(node.args[0].meta["val"]) is not None
     return node.target in _VIEWS or node.target in _SPLITS
 
 
@@ -58,6 +60,14 @@ def type_in_memory(tensor, order):
     """Returns dtype and shape of a dense tensor as a row-major one."""
     extents = [int(tensor.size(a)) for a in order] if order else list(tensor.shape)
     return dtype_of(tensor.dtype), [int(extent) for extent in extents]
+
+
+def check_sized(model, what):
+    """Refuses lazy modules, whose shapes come with their first call."""
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if torch.nn.parameter.is_lazy(tensor):
+            raise w.UsageError(
+                f"[{what}] {name} has no shape yet. Hint: call the model once with a batch")
 
 
 def draw_step():

@@ -31,7 +31,7 @@ from .._process import LIBRARY_BYTES, resident_bytes
 from .fallback import fallback_of
 from .lower import Failed, Keys, lower, without_onednn
 from .optimizers import Update
-from .plan import Lowered, type_in_memory
+from .plan import Lowered, check_sized, type_in_memory
 from .state import Stated, assigning
 from .table import decompositions
 
@@ -105,6 +105,7 @@ class Traced:
         model = getattr(model, "_orig_mod", model)  # what torch.compile() wraps
         if not isinstance(model, torch.nn.Module):
             raise w.UsageError(f"[torch] a model is a torch.nn.Module. Got {type(model).__name__}")
+        check_sized(model, "plan")
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         given = dict(model.named_parameters())
         self.parameters = {name: _fake(self.mode, p) for name, p in given.items()}
@@ -182,6 +183,8 @@ class Program(Lowered):
             trained = [p for p in traced.parameters.values() if p.requires_grad]
             with traced.mode:
                 self.update = Update(_made(optimizer, trained), in_memory=False)
+                self.update.make_state(
+                    p for p, g in zip(trained, self.outputs[1:]) if g is not None)
         self.result_count = sum(isinstance(n, torch.fx.Node) for n in self.outputs)
         self.types = [type_in_memory(t, None) for t in traced.batch]
         if self.update is not None:
@@ -378,7 +381,8 @@ def plan(model, inputs=(), *, on="cpu", loss=None, optimizer="adamw", precision=
     else:
         args = inputs if isinstance(inputs, tuple) else (inputs,)
     flat = pytree.tree_leaves((args, kwargs))
-    traced = Traced(model, args, kwargs, loss)
+    with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
+        traced = Traced(model, args, kwargs, loss)
     program = Program(traced, optimizer)
     options = w.StepOptions(precision=precision, memory=_bytes(memory), recompute=recompute)
     step = program.new_step(options)

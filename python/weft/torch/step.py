@@ -5,9 +5,11 @@ functions mean what they mean in eager mode. Parameters, buffers and the optimiz
 torch's memory, where the plan assigns them.
 """
 
+import collections
 import dis
 import inspect
 import types
+import warnings
 import weakref
 
 import torch
@@ -20,14 +22,15 @@ from .._compiled import _bytes
 from .backend import prepare_dynamo
 from .lower import from_memory, lower, order_of, to_memory
 from .optimizers import Update, check as check_optimizer
-from .plan import Caller, Lowered, draw_step, type_in_memory, weak
+from .plan import Caller, Lowered, check_sized, draw_step, type_in_memory, weak
 from .report import GraphReport, report
 from .rules import dtype_of
 from .state import Stated, assigning, check_apart
 from .table import decompositions
 
 
-MOST_TYPES = 64  # types of batches, each of which has a plan
+MOST_PLANS = 64  # of a step: one for each type of batch
+MOST_SAME = 4  # plans for batches of the same shapes, behind which a warning says why
 
 
 class Step:
@@ -37,6 +40,10 @@ class Step:
                  precision="f32", recompute="automatic", offload=(), offload_folder=".",
                  device="auto"):
         _check_model(model)
+        if isinstance(loss, torch.optim.Optimizer) or not (loss is None or callable(loss)):
+            raise w.UsageError(
+                "[step] a loss is a function of the model's output, or None. Got "
+                f"{type(loss).__name__}. Hint: the order is model, loss, optimizer")
         if accumulate < 1:
             raise w.UsageError(f"[step] accumulate is at least 1. Got {accumulate}")
         if not set(offload) <= {"gradients", "activations"}:
@@ -64,6 +71,7 @@ class Step:
         self.plans = []
         self.known = []  # dynamo's guards, and the plan that they guard
         self._ran = None  # the plan of the latest call
+        self._planned, self._plans_of = 0, collections.Counter()  # all plans, and by shapes
         self.names = {t.data_ptr(): name for name, t in self._tensors() if t.numel() > 0}
         prepare_dynamo()  # transformers may be imported since weft.torch was
         backend = aot_autograd(
@@ -111,7 +119,7 @@ class Step:
 
     def __call__(self, *args, **kwargs):
         if not torch.is_grad_enabled():
-            with torch.enable_grad():
+            with torch.inference_mode(False), torch.enable_grad():
                 return self(*args, **kwargs)
         if self.update is None or self.update.has_moved() or self.update.key() != self.form or any(
             plan.places.have_moved() for plan in self.plans if plan.places is not None
@@ -138,7 +146,7 @@ class Step:
 
     def _quick(self, args, kwargs):
         """Runs a known plan, where dynamo's guards say that it is still the plan of this call."""
-        scope = {"self": self, "args": args, "kwargs": kwargs}
+        scope = _scope(self, args, kwargs)
         for guards, plan in self.known:
             if guards.check(scope):
                 return plan.run_leaves(_leaves(args, kwargs))
@@ -148,28 +156,50 @@ class Step:
         self._ran = None
         if not self.update.has_all_trained():  # somebody unfroze a parameter
             self._forget()
-        with torch._dynamo.config.patch(recompile_limit=MOST_TYPES):
+        with torch._dynamo.config.patch(recompile_limit=MOST_PLANS):
             try:
                 loss = self._function(args, kwargs).detach()
             except torch._dynamo.exc.FailOnRecompileLimitHit as error:
-                shapes = [list(each.shape) for each in _leaves(args, kwargs)
-                          if isinstance(each, torch.Tensor)]
                 raise w.UsageError(
-                    f"[step] a step is planned for at most {MOST_TYPES} types of batches, and this "
-                    f"is one more, of shapes {shapes}. Hint: pad batches by weft.torch.buckets()"
+                    f"[step] a step has at most {MOST_PLANS} plans, and this batch, of shapes "
+                    f"{_shapes(args, kwargs)}, needs one more: the latest holds for "
+                    f"{self._changed(0, args, kwargs)}. Hint: pad batches by weft.torch.buckets(), "
+                    "and count calls outside of the model"
                 ) from error
         plan = self._ran
+        self._count_plans(args, kwargs)
         if plan is not None and plan.learn(_leaves(args, kwargs), loss):
             entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(self._code)
             known = [guards for guards, _ in self.known]
             for entry in entries:
                 if entry.guard_manager not in known and entry.guard_manager.check(
-                    {"self": self, "args": args, "kwargs": kwargs}
+                    _scope(self, args, kwargs)
                 ):
                     if not _has_side_effects(entry.code):
                         self.known.append((entry.guard_manager, plan))
                     break
         return loss
+
+    def _changed(self, age, args, kwargs):
+        """Returns what a plan, by its age, holds for and this call is not, as dynamo's guard says
+        with its line."""
+        entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(self._code)
+        found = entries[age].guard_manager.check_verbose(_scope(self, args, kwargs))
+        failed = [" ".join(part.split("(HINT:")[0].split()) for part in found.verbose_code_parts]
+        return failed[0] if failed else "Python values that the model reads differ"
+
+    def _count_plans(self, args, kwargs):
+        """Says once that batches of the same shapes are planned anew, as no padding helps there."""
+        if len(self.plans) == self._planned:
+            return
+        self._planned = len(self.plans)
+        shapes = str(_shapes(args, kwargs))
+        self._plans_of[shapes] += 1
+        if self._plans_of[shapes] == MOST_SAME:
+            warnings.warn(
+                f"[step] batches of shapes {shapes} were planned {MOST_SAME} times, as Python "
+                "values that the model reads change: the plan before holds for "
+                f"{self._changed(1, args, kwargs)}", stacklevel=4)
 
     def stated(self, tensor):
         """Returns a parameter or buffer of the model as state, None for other tensors."""
@@ -243,6 +273,10 @@ class StepPlan(Lowered):
         self.fixed = [c.contiguous() for c in self.constants.values()]
         self.addresses = [c.data_ptr() for c in self.fixed]
         self.states = [i for i in self.inputs if isinstance(i, Stated)]
+        gradients = self.outputs[self.forward_outputs:]
+        self.owner.update.make_state(
+            each.tensor for each, gradient in zip(self.inputs, gradients)
+            if isinstance(each, Stated) and gradient is not None)
         self.states += self.owner.update.all_states()
         check_apart({id(s): s for s in self.states}.values())
         self.staged = [s for s in self.states if s.is_staged]
@@ -389,6 +423,15 @@ def _has_side_effects(code):
         for name in names)
 
 
+def _scope(step, args, kwargs):
+    """Returns the local variables that dynamo's guards of a step's call read."""
+    return {"self": step, "args": args, "kwargs": kwargs}
+
+
+def _shapes(args, kwargs):
+    return [list(x.shape) for x in _leaves(args, kwargs) if isinstance(x, torch.Tensor)]
+
+
 def _refuse_inference(gm, examples):
     raise w.UsageError("[step] nothing of the loss needs a gradient")
 
@@ -439,11 +482,16 @@ def _count_targets(loss):
 
 
 def _check_model(model):
+    if not isinstance(model, torch.nn.Module):
+        raise w.UsageError(
+            f"[step] a model is a torch.nn.Module. Got {type(model).__name__}. Hint: the order is "
+            "model, loss, optimizer")
     if hasattr(model, "_orig_mod"):
         raise w.UsageError("[step] the model is compiled already: pass the module itself")
     if type(model).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel"):
         raise w.UsageError(
             f"[step] a step runs on one device, and the model is wrapped in {type(model).__name__}")
+    check_sized(model, "step")
     for name, parameter in model.named_parameters():
         if parameter.device.type != "cpu":
             raise w.UsageError(f"[step] {name} is on {parameter.device}, and a step on the CPU")

@@ -229,6 +229,35 @@ def test_outputs_that_alias_inputs_and_each_other():
     torch.testing.assert_close(got[2], (x * 2).t())
 
 
+def test_views_of_inputs_that_overlap():
+    """AOTAutograd hands over the memory that both share, and finds a result's place by its offset."""
+
+    def f(x, y):
+        return x.mul_(2), y + 1
+
+    memory = torch.randn(24)
+    twin = memory.clone()
+    got, expected = (
+        call(m[3:12].view(3, 3).t(), m[5:23].view(3, 6)[:, :3])
+        for call, m in ((compiled(f), memory), (f, twin)))
+    for a, b in zip(got, expected):
+        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(memory, twin)
+    assert got[0].data_ptr() == memory[3:].data_ptr()
+
+
+def test_nested_tensors_run_in_torch():
+    rows = torch.nested.nested_tensor(
+        [torch.randn(2, 4), torch.randn(3, 4)], layout=torch.jagged)
+    layer = nn.Linear(4, 4)
+    call = compiled(layer)
+    with pytest.warns(UserWarning, match="runs in torch: a nested tensor"):
+        got = call(rows)
+    for a, b in zip(got.unbind(), layer(rows).unbind()):
+        torch.testing.assert_close(a, b)
+    assert weft.torch.report().graphs[0].in_plans == 0
+
+
 def test_pieces_are_memory_of_their_tensor():
     def f(x):
         first, second = x.split([1, 2])

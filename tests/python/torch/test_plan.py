@@ -96,6 +96,32 @@ def test_remedies_say_what_would_make_it_fit():
     assert any("recomputation" in change for change, _ in plan.remedies)
 
 
+def test_remedies_are_within_the_limit_that_was_given():
+    """Each of them is planned again, and fits."""
+    with torch.device("meta"):
+        model = nn.Sequential(*[m for _ in range(4) for m in (nn.Linear(256, 256), nn.GELU())])
+        x = torch.empty(4096, 256)
+    known = {"recomputation": {}, 'precision="bf16"': {"precision": "bf16", "recompute": "none"}}
+
+    def planned(**options):
+        plans = weft.plan(model, x, on="h100", loss=lambda o: o.mean(), **options)
+        return plans["h100"]
+
+    refused = planned(memory="55MiB", recompute="none")
+    assert not refused.fits and {change for change, _ in refused.remedies} == set(known)
+    for change, seconds in refused.remedies:
+        other = planned(memory="55MiB", **known[change])
+        assert other.fits and other.arena_bytes < 55 << 20
+        assert other.seconds == pytest.approx(seconds, rel=0.05)
+
+
+def test_modes_of_the_caller_change_nothing():
+    expected = str(weft.plan(net(), BATCH, loss=cross_entropy))
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            assert str(weft.plan(net(), BATCH, loss=cross_entropy)) == expected
+
+
 def test_an_output_without_a_loss_is_said():
     plans = weft.plan(net(), BATCH)
     assert "the mean of the outputs stands for a loss" in str(plans)
@@ -106,6 +132,8 @@ def test_an_output_without_a_loss_is_said():
 def test_wrong_questions():
     with pytest.raises(RuntimeError, match="same reduction dim"):
         weft.plan(nn.Linear(3, 3), torch.ones(2, 4))
+    with pytest.raises(weft.UsageError, match="weight has no shape yet. Hint: call the model once"):
+        weft.plan(nn.LazyLinear(3), torch.ones(2, 4))
     with pytest.raises(weft.UsageError, match="h1000"):
         weft.plan(net(), BATCH, on="h1000")
     with pytest.raises(weft.UsageError, match="optimizer is one of"):

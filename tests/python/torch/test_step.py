@@ -276,12 +276,94 @@ def test_steps_are_collected():
 def test_many_types_of_batches_are_bounded():
     model = nn.Linear(8, 3)
     step = weft.torch.step(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
-    with unittest.mock.patch.object(importlib.import_module("weft.torch.step"), "MOST_TYPES", 10):
+    with unittest.mock.patch.object(importlib.import_module("weft.torch.step"), "MOST_PLANS", 10):
         for rows in range(2, 12):
             step(torch.randn(rows, 8), torch.zeros(rows, dtype=torch.int64))
-        with pytest.raises(weft.UsageError, match=r"at most 10 types .* \[\[12, 8\], \[12\]\]. Hint"):
+        with pytest.raises(weft.UsageError, match=r"at most 10 plans, .*\[\[12, 8\], \[12\]\].* size"):
             step(torch.randn(12, 8), torch.zeros(12, dtype=torch.int64))
     step(torch.randn(5, 8), torch.zeros(5, dtype=torch.int64))  # planned before
+
+
+class Spare(nn.Module):
+    """A model with layers that no loss reads, or that one batch reads and another does not."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.second, self.spare = nn.Linear(4, 2), nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.layer(x) if x.shape[0] == 3 else self.layer(x) + self.second(x)
+
+
+@pytest.mark.parametrize("make", [
+    torch.optim.AdamW, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)])
+def test_parameters_without_gradients_get_no_state(make):
+    model = Spare()
+    twin = copy.deepcopy(model)
+    optimizer, other = make(model.parameters()), make(twin.parameters())
+    step = weft.torch.step(model, F.mse_loss, optimizer)
+    for rows in (3, 5, 3, 5):
+        x, y = torch.randn(rows, 4), torch.randn(rows, 2)
+        step(x, y)
+        other.zero_grad()
+        F.mse_loss(twin(x), y).backward()
+        other.step()
+        for (name, p), q in zip(model.named_parameters(), twin.parameters()):
+            torch.testing.assert_close(p, q, msg=name)
+        states = optimizer.state_dict()["state"], other.state_dict()["state"]
+        assert states[0].keys() == states[1].keys()
+        for at, state in states[1].items():
+            for name, tensor in state.items():
+                torch.testing.assert_close(states[0][at][name], tensor, msg=f"{name} of {at}")
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_steps_train_whatever_the_mode_of_the_caller(mode):
+    model = nn.Linear(4, 2)
+    before = model.weight.detach().clone()
+    step = weft.torch.step(model, F.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    with mode():
+        step(torch.randn(3, 4), torch.randn(3, 2))
+        assert not torch.is_grad_enabled()
+    assert (model.weight != before).any()
+
+
+def test_arguments_of_a_step_in_another_order():
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(weft.UsageError, match="a loss is .* Got SGD. Hint: the order is model, loss"):
+        weft.torch.step(model, optimizer, F.mse_loss)
+    with pytest.raises(weft.UsageError, match="a model is .* Got function. Hint: the order is"):
+        weft.torch.step(F.mse_loss, model, optimizer)
+    with pytest.raises(weft.UsageError, match="weight has no shape yet. Hint: call the model once"):
+        weft.torch.step(nn.LazyLinear(3), F.mse_loss, optimizer)
+
+
+class Counting(nn.Module):
+    """A model that counts its calls in a Python number, for which dynamo compiles each anew."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.calls = nn.Linear(4, 2), 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.layer(x)
+
+
+def test_a_model_that_counts_its_calls_is_named_with_its_line():
+    model = Counting()
+    step = weft.torch.step(model, F.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    batch = torch.randn(3, 4), torch.randn(3, 2)
+    with pytest.warns(UserWarning, match=r"model\.calls == 2.*self\.calls \+= 1.*test_step\.py") as said:
+        for _ in range(6):
+            step(*batch)
+    assert len(said) == 1 and said[0].filename == __file__
+    assert model.calls == 6
+    with unittest.mock.patch.object(importlib.import_module("weft.torch.step"), "MOST_PLANS", 7):
+        step(*batch)
+        with pytest.raises(weft.UsageError, match=r"at most 7 plans.*model\.calls == 6.*test_step"):
+            step(*batch)
 
 
 def test_steps_of_equal_modules_in_two_threads():
