@@ -39,6 +39,7 @@ bool is_kept(const std::shared_ptr<void>& owner);  // whether keep() made it
 
 void bind_errors(nb::module_& m);
 void bind_tensors(nb::module_& m);
+void bind_numbers(nb::module_& m);
 void bind_elementwise(nb::module_& m);
 void bind_arrangement(nb::module_& m);
 void bind_layers(nb::module_& m);

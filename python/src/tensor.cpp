@@ -1,5 +1,6 @@
 // Tensors and variables in Python: their elements, operators and indices.
 #include <algorithm>
+#include <span>
 
 #include <nanobind/ndarray.h>
 
@@ -49,11 +50,10 @@ std::shared_ptr<Buffer> fixed_buffer(const Tensor& value) {
   return storage.buffer();
 }
 
-// Returns the elements of a tensor as an array of `dtype`.
-template <class Framework>
-nb::ndarray<Framework> array_of(const Tensor& value, nb::dlpack::dtype dtype,
-                                const std::vector<int64_t>& shape) {
-  const std::shared_ptr<Buffer> buffer = fixed_buffer(value);
+// Returns the elements in `buffer` as an array of `dtype`, which keeps them alive.
+template <class... Options>
+nb::ndarray<Options...> array_over(const std::shared_ptr<Buffer>& buffer, nb::dlpack::dtype dtype,
+                                   std::span<const int64_t> shape) {
   const std::vector<size_t> extents(shape.begin(), shape.end());
   const nb::capsule owner(new std::shared_ptr<Buffer>(buffer), [](void* held) noexcept {
     delete static_cast<std::shared_ptr<Buffer>*>(held);
@@ -62,19 +62,43 @@ nb::ndarray<Framework> array_of(const Tensor& value, nb::dlpack::dtype dtype,
           nullptr,      dtype,          nb::device::cpu::value, 0};
 }
 
-nb::object dlpack(const Tensor& value, const nb::kwargs& options) {
-  const Shape& shape = value.shape();
-  const nb::object array = nb::cast(
-      array_of<nb::array_api>(value, dlpack_type(value.dtype()), {shape.begin(), shape.end()}),
-      nb::rv_policy::reference);
-  return array.attr("__dlpack__")(**options);
+std::shared_ptr<Buffer> copy_of(const Tensor& value) {
+  Storage& storage = *evaluated(value)->storage;
+  std::shared_ptr<Buffer> memory = Buffer::allocate(storage.bytes());
+  const nb::gil_scoped_release released;
+  storage.copy_to(memory->data);
+  return memory;
+}
+
+// Exports the elements by DLPack. A consumer that knows version 1 gets a capsule that says that
+// they are read-only; capsules of earlier versions cannot say so. A copy is the consumer's own.
+nb::object dlpack(const Tensor& value, const nb::object& stream, const nb::object& max_version,
+                  const nb::object& dl_device, const nb::object& copy) {
+  const std::vector<int64_t> shape(value.shape().begin(), value.shape().end());
+  const nb::dlpack::dtype dtype = dlpack_type(value.dtype());
+  const bool is_copy = copy.is(nb::bool_(true));
+  const bool can_say_read_only = nb::isinstance<nb::tuple>(max_version) &&
+                                 nb::len(max_version) == 2 &&
+                                 nb::cast<int64_t>(max_version[0]) >= 1;
+  nb::object array;
+  if (is_copy)
+    array =
+        nb::cast(array_over<nb::array_api>(copy_of(value), dtype, shape), nb::rv_policy::reference);
+  else if (can_say_read_only)
+    array = nb::cast(array_over<nb::array_api, nb::ro>(fixed_buffer(value), dtype, shape),
+                     nb::rv_policy::reference);
+  else
+    array = nb::cast(array_over<nb::array_api>(fixed_buffer(value), dtype, shape),
+                     nb::rv_policy::reference);
+  return array.attr("__dlpack__")("stream"_a = stream, "max_version"_a = max_version,
+                                  "dl_device"_a = dl_device);
 }
 
 // Returns the bytes of a tensor as an array.
 nb::object bytes_of(const Tensor& value) {
-  return nb::cast(
-      array_of<nb::numpy>(value, {1, 8, 1}, {static_cast<int64_t>(value.type().bytes())}),
-      nb::rv_policy::reference);
+  const auto bytes = static_cast<int64_t>(value.type().bytes());
+  return nb::cast(array_over<nb::numpy>(fixed_buffer(value), {1, 8, 1}, {&bytes, 1}),
+                  nb::rv_policy::reference);
 }
 
 // The buffer protocol (PEP 3118) of a tensor or variable is that of its NumPy array.
@@ -165,15 +189,11 @@ void def_common(Class& type) {
       .def_prop_ro("ndim", [](const Arg& x) { return x.value.rank(); })
       .def_prop_ro("size", [](const Arg& x) { return x.value.type().elements(); })
       .def_prop_ro("nbytes", [](const Arg& x) { return x.value.type().bytes(); })
-      .def("item", [](const Arg& x) { return evaluated(x.value).item(); })
       .def("__len__",
            [](const Arg& x) {
              if (x.value.rank() == 0) throw nb::type_error("a tensor of one number has no len()");
              return x.value.dim(0);
            })
-      .def("__float__", [](const Arg& x) { return evaluated(x.value).item(); })
-      .def("__int__", [](const Arg& x) { return static_cast<int64_t>(evaluated(x.value).item()); })
-      .def("__bool__", [](const Arg& x) { return evaluated(x.value).item() != 0; })
       .def("__getitem__", &at, nb::arg().none());
 }
 
@@ -248,7 +268,8 @@ void bind_tensors(nb::module_& m) {
   def_common(tensor);
   def_operators(tensor);
   tensor.def("__repr__", [](const Tensor& x) { return to_string(evaluated(x)); })
-      .def("__dlpack__", &dlpack)
+      .def("__dlpack__", &dlpack, nb::kw_only(), "stream"_a = nb::none(),
+           "max_version"_a = nb::none(), "dl_device"_a = nb::none(), "copy"_a = nb::none())
       .def("__dlpack_device__", [](const Tensor&) { return std::pair(1, 0); })
       .def("_bytes", &bytes_of)
       .def(
