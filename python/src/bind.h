@@ -27,6 +27,8 @@ using Addresses = std::vector<uintptr_t>;
 
 // Returns the line of the Python program that called into the package, which errors and nodes name.
 UserLocation python_line();
+// The same beyond the frames of torch, through which a compiled model comes here: an error's line.
+UserLocation program_line();
 
 // Makes an argument of an operation out of a tensor, a variable, a number, or anything that NumPy
 // takes for an array; empty: it is none of them.

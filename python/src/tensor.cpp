@@ -127,7 +127,9 @@ Index index_of(nb::handle item, const std::source_location& where) {
       return given.is_none() ? otherwise : nb::cast<int64_t>(given);
     };
     const int64_t step = part("step", 1);
-    if (step < 1) throw nb::value_error("the step of a slice is at least 1: flip() reverses");
+    if (step < 1)
+      throw Error(ErrorKind::usage,
+                  "[index] the step of a slice is at least 1: flip() reverses. Got {}.", step);
     return {IndexRange(part("start", 0), part("stop", to_end), step), where};
   }
   if (PyBool_Check(item.ptr())) throw nb::index_error("True and False are no indices");
@@ -242,11 +244,25 @@ void def_operators(Class& type) {
   type.def("__hash__", [](nb::handle self) { return reinterpret_cast<intptr_t>(self.ptr()) >> 4; });
 }
 
+// Defines a function whose nodes and errors name the line of Python that calls it.
+template <class... Args, class... Extra>
+void def_at_line(nb::module_& m, const char* name, Tensor (*function)(Args...),
+                 const Extra&... extra) {
+  m.def(
+      name,
+      [=](Args... args) {
+        const CallSite site(python_line(), name);
+        return function(std::forward<Args>(args)...);
+      },
+      extra...);
+}
+
 Category category_named(const std::string& name) {
   if (name == "parameter") return Category::parameter;
   if (name == "optimizer") return Category::optimizer_state;
   if (name == "buffer") return Category::buffer_state;
-  throw nb::value_error("category is 'parameter', 'optimizer' or 'buffer'");
+  throw Error(ErrorKind::usage,
+              "[variable] category is 'parameter', 'optimizer' or 'buffer'. Got '{}'.", name);
 }
 
 // Takes memory that kernels may write in place. Where it is aligned less, the elements would move
@@ -319,34 +335,33 @@ void bind_tensors(nb::module_& m) {
         return from_buffer(buffer_over(address, type.bytes(), std::move(owner)), type);
       },
       "address"_a, "dtype"_a, "shape"_a, "owner"_a);
-  m.def(
+  // Defines a function without arguments that could say which line of Python calls it.
+  const auto def = [&](const char* name, auto function, const auto&... extra) {
+    def_at_line(m, name, +function, extra...);
+  };
+  const nb::arg_v f32 = "dtype"_a = DType::f32, i64 = "dtype"_a = DType::i64;
+  def(
       "full",
       [](const Shape& shape, double value, DType dtype) { return full(shape, value, dtype); },
-      "shape"_a, "value"_a, "dtype"_a = DType::f32);
-  m.def(
-      "zeros", [](const Shape& shape, DType dtype) { return zeros(shape, dtype); }, "shape"_a,
-      "dtype"_a = DType::f32);
-  m.def(
-      "ones", [](const Shape& shape, DType dtype) { return ones(shape, dtype); }, "shape"_a,
-      "dtype"_a = DType::f32);
-  m.def(
-      "arange", [](int64_t count, DType dtype) { return arange(count, dtype); }, "count"_a,
-      "dtype"_a = DType::i64);
-  m.def(
+      "shape"_a, "value"_a, f32);
+  def("zeros", [](const Shape& shape, DType dtype) { return zeros(shape, dtype); }, "shape"_a, f32);
+  def("ones", [](const Shape& shape, DType dtype) { return ones(shape, dtype); }, "shape"_a, f32);
+  def("arange", [](int64_t count, DType dtype) { return arange(count, dtype); }, "count"_a, i64);
+  def(
       "iota", [](const Shape& shape, int axis, DType dtype) { return iota(shape, axis, dtype); },
-      "shape"_a, "axis"_a, "dtype"_a = DType::i64);
-  m.def("manual_seed", &manual_seed, "seed"_a);
-  m.def("rand", [](const Shape& shape) { return rand(shape); }, "shape"_a);
-  m.def("randn", [](const Shape& shape) { return randn(shape); }, "shape"_a);
-  m.def(
+      "shape"_a, "axis"_a, i64);
+  def("rand", [](const Shape& shape) { return rand(shape); }, "shape"_a);
+  def("randn", [](const Shape& shape) { return randn(shape); }, "shape"_a);
+  def(
       "randint",
       [](int64_t low, int64_t high, const Shape& shape) { return randint(low, high, shape); },
       "low"_a, "high"_a, "shape"_a);
-  m.def(
+  def(
       "bernoulli",
       [](double probability, const Shape& shape) { return bernoulli(probability, shape); },
       "probability"_a, "shape"_a);
-  m.def("randperm", [](int64_t count) { return randperm(count); }, "count"_a);
+  def("randperm", [](int64_t count) { return randperm(count); }, "count"_a);
+  m.def("manual_seed", &manual_seed, "seed"_a);
 }
 
 }  // namespace weft::python

@@ -20,7 +20,11 @@ def tensor(data: Any, dtype: DTypeLike | None = None) -> Tensor:
         value = data.value() if isinstance(data, Variable) else data
         return value if dtype is None else value.cast(dtype)
     if not _is_array(data):
-        data = np.asarray(data)
+        try:
+            data = np.asarray(data)
+        except ValueError as error:  # rows of different lengths
+            message = f"[tensor] nested lists need rows of one length: {error}"
+            raise _weft.UsageError(message) from None
         if dtype is None and data.dtype == np.float64:
             data = data.astype(np.float32)
     else:
