@@ -27,6 +27,8 @@ using Addresses = std::vector<uintptr_t>;
 
 // Returns the line of the Python program that called into the package, which errors and nodes name.
 UserLocation python_line();
+// The same beyond the frames of torch, through which a compiled model comes here: an error's line.
+UserLocation program_line();
 
 // Makes an argument of an operation out of a tensor, a variable, a number, or anything that NumPy
 // takes for an array; empty: it is none of them.
@@ -39,6 +41,7 @@ bool is_kept(const std::shared_ptr<void>& owner);  // whether keep() made it
 
 void bind_errors(nb::module_& m);
 void bind_tensors(nb::module_& m);
+void bind_numbers(nb::module_& m);
 void bind_elementwise(nb::module_& m);
 void bind_arrangement(nb::module_& m);
 void bind_layers(nb::module_& m);

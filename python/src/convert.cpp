@@ -16,6 +16,30 @@ bool is_of_package(std::string_view file) {
   return file.starts_with(folder);
 }
 
+// Returns whether a frame is of torch's modules, or of a function that torch has generated.
+bool is_of_torch(nb::handle frame) {
+  const auto file = nb::cast<std::string>(frame.attr("f_code").attr("co_filename"));
+  const nb::object module = frame.attr("f_globals").attr("get")("__name__");
+  if (!nb::isinstance<nb::str>(module)) return file.starts_with("<");
+  const auto name = nb::cast<std::string>(module);
+  return name == "torch" || name.starts_with("torch.") || file.starts_with("<eval_with_key>");
+}
+
+// Returns the line of the innermost frame outside of the package that `is_shown` accepts.
+template <class Predicate>
+UserLocation line_of(Predicate&& is_shown) {
+  PyFrameObject* here = PyEval_GetFrame();  // borrowed
+  if (here == nullptr) return {"", 0};
+  auto frame = nb::borrow(reinterpret_cast<PyObject*>(here));
+  while (!frame.is_none()) {
+    const auto file = nb::cast<std::string>(frame.attr("f_code").attr("co_filename"));
+    if (!is_of_package(file) && is_shown(frame))
+      return {interned(file).c_str(), nb::cast<unsigned>(frame.attr("f_lineno"))};
+    frame = frame.attr("f_back");
+  }
+  return {"", 0};
+}
+
 struct Drop {
   void operator()(void* held) const {
     if (!Py_IsInitialized()) return;
@@ -26,16 +50,10 @@ struct Drop {
 }  // namespace
 
 UserLocation python_line() {
-  PyFrameObject* here = PyEval_GetFrame();  // borrowed
-  if (here == nullptr) return {"", 0};
-  auto frame = nb::borrow(reinterpret_cast<PyObject*>(here));
-  while (!frame.is_none()) {
-    const auto file = nb::cast<std::string>(frame.attr("f_code").attr("co_filename"));
-    if (!is_of_package(file))
-      return {interned(file).c_str(), nb::cast<unsigned>(frame.attr("f_lineno"))};
-    frame = frame.attr("f_back");
-  }
-  return {"", 0};
+  return line_of([](nb::handle) { return true; });
+}
+UserLocation program_line() {
+  return line_of([](nb::handle frame) { return !is_of_torch(frame); });
 }
 
 std::optional<Arg> to_arg(nb::handle value) try {

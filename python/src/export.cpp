@@ -12,7 +12,8 @@ void bind_export(nb::module_& m) {
          const std::vector<std::string>& outputs, const std::string& name,
          const std::string& path) {
         if (inputs.size() != types.size())
-          throw nb::value_error("an exported step has a name for each of its inputs");
+          throw Error(ErrorKind::usage,
+                      "[export] an exported step has a name for each of its inputs");
         const auto build = [&](int64_t) { return step.capture(types); };
         // A fixed number of rows, for which the graph was captured.
         const int64_t rows = types.empty() || types[0].second.empty() ? 1 : types[0].second[0];

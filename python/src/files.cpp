@@ -122,7 +122,8 @@ void bind_loading(nb::module_& m) {
       "load_arrays",
       [](const io::NamedVariables& variables, const NamedArrays& arrays,
          const io::LoadOptions& options) {
-        if (options.map) throw nb::value_error("map=True is for files: arrays are copied");
+        if (options.map)
+          throw Error(ErrorKind::usage, "[load] map=True is for files: arrays are copied");
         return io::load_into(packed("the arrays", arrays), variables, options);
       },
       "variables"_a, "arrays"_a, "options"_a);

@@ -9,7 +9,7 @@ Reduction reduction_named(const std::string& name) {
   if (name == "mean") return Reduction::mean;
   if (name == "sum") return Reduction::sum;
   if (name == "none") return Reduction::none;
-  throw nb::value_error("reduction is 'mean', 'sum' or 'none'");
+  throw Error(ErrorKind::usage, "[loss] reduction is 'mean', 'sum' or 'none'. Got '{}'.", name);
 }
 
 template <class Function>
@@ -85,7 +85,8 @@ void bind_pooling(nb::module_& m) {
       m, "interpolate",
       [](const Arg& x, const Dims& size, const std::string& mode, bool align_corners) {
         if (mode != "nearest" && mode != "linear")
-          throw nb::value_error("mode is 'nearest' or 'linear'");
+          throw Error(ErrorKind::usage, "[interpolate] mode is 'nearest' or 'linear'. Got '{}'.",
+                      mode);
         return interpolate(
             x, {.size = size,
                 .mode = mode == "linear" ? Interpolation::linear : Interpolation::nearest,

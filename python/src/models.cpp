@@ -20,7 +20,8 @@ using Ids = std::vector<int32_t>;
 InputKind kind_named(const std::string& name) {
   for (const InputKind kind : {InputKind::features, InputKind::images, InputKind::tokens})
     if (weft::name(kind) == name) return kind;
-  throw nb::value_error("kind is 'features', 'images' or 'tokens'");
+  throw Error(ErrorKind::usage, "[model] kind is 'features', 'images' or 'tokens'. Got '{}'.",
+              name);
 }
 
 void bind_zoo(nb::module_& m) {

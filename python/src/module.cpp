@@ -25,6 +25,7 @@ NB_MODULE(_weft, m) {
   nb::set_leak_warnings(false);
   bind_errors(m);
   bind_tensors(m);
+  bind_numbers(m);
   bind_elementwise(m);
   bind_arrangement(m);
   bind_layers(m);

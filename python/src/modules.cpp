@@ -55,7 +55,8 @@ class Building {
 class ModeContext {
  public:
   explicit ModeContext(const std::string& mode) : mode_(mode == "eval" ? Mode::eval : Mode::train) {
-    if (mode != "eval" && mode != "train") throw nb::value_error("mode is 'train' or 'eval'");
+    if (mode != "eval" && mode != "train")
+      throw Error(ErrorKind::usage, "[mode] a mode is 'train' or 'eval'. Got '{}'.", mode);
   }
   void enter() { scope_.emplace(mode_); }
   void leave() { scope_.reset(); }

@@ -1,5 +1,8 @@
 // Optimizers and their schedules.
+#include <variant>
+
 #include <nanobind/stl/function.h>
+#include <nanobind/stl/variant.h>
 
 #include "weft/optim/optim.h"
 
@@ -9,9 +12,17 @@ namespace weft::python {
 namespace {
 using namespace optim;
 
+// A learning rate is a number, which does not change, or a schedule.
+using Rate = std::variant<double, Schedule>;
+
+Schedule schedule_of(const Rate& rate) {
+  if (const double* lr = std::get_if<double>(&rate)) return Schedule(*lr);
+  return std::get<Schedule>(rate);
+}
+
 void bind_schedules(nb::module_& m) {
   nb::class_<Schedule>(m, "Schedule", "The learning rate as a function of the step's number.")
-      .def(nb::init_implicit<double>(), "lr"_a)
+      .def(nb::init<double>(), "lr"_a)
       .def(
           "__init__",
           [](Schedule* self, const std::string& name, double lr, int64_t warmup, int64_t total,
@@ -49,7 +60,8 @@ Rounding rounding_named(const std::string& name) {
   if (name == "nearest") return Rounding::nearest;
   if (name == "stochastic") return Rounding::stochastic;
   if (name == "kahan") return Rounding::kahan;
-  throw nb::value_error("rounding is 'nearest', 'stochastic' or 'kahan'");
+  throw Error(ErrorKind::usage,
+              "[optimizer] rounding is 'nearest', 'stochastic' or 'kahan'. Got '{}'.", name);
 }
 
 void bind_gradients(nb::module_& m) {
@@ -97,10 +109,10 @@ void bind_optimizers(nb::module_& m) {
       .def_prop_ro("parameters", &Optimizer::parameters)
       .def_prop_ro("state", &Optimizer::state)
       .def_prop_ro("learning_rate", &Optimizer::learning_rate);
-  const auto adam = [](const Schedule& lr, std::pair<double, double> betas, double eps,
+  const auto adam = [](const Rate& lr, std::pair<double, double> betas, double eps,
                        std::optional<double> weight_decay, std::vector<Group> groups,
                        const std::string& rounding) {
-    return AdamOptions{.lr = lr,
+    return AdamOptions{.lr = schedule_of(lr),
                        .betas = {betas.first, betas.second},
                        .eps = eps,
                        .weight_decay = weight_decay,
@@ -109,32 +121,32 @@ void bind_optimizers(nb::module_& m) {
   };
   nb::class_<Adam, Optimizer>(m, "Adam").def(
       "__init__",
-      [adam](Adam* self, std::vector<Variable> parameters, const Schedule& lr,
+      [adam](Adam* self, std::vector<Variable> parameters, const Rate& lr,
              std::pair<double, double> betas, double eps, std::optional<double> weight_decay,
              std::vector<Group> groups, const std::string& rounding) {
         new (self) Adam(std::move(parameters),
                         adam(lr, betas, eps, weight_decay, std::move(groups), rounding));
       },
-      "parameters"_a, "lr"_a = Schedule(1e-3), "betas"_a = std::pair(0.9, 0.999), "eps"_a = 1e-8,
+      "parameters"_a, "lr"_a = 1e-3, "betas"_a = std::pair(0.9, 0.999), "eps"_a = 1e-8,
       "weight_decay"_a = nb::none(), "groups"_a = std::vector<Group>(), "rounding"_a = "nearest");
   nb::class_<AdamW, Optimizer>(m, "AdamW")
       .def(
           "__init__",
-          [adam](AdamW* self, std::vector<Variable> parameters, const Schedule& lr,
+          [adam](AdamW* self, std::vector<Variable> parameters, const Rate& lr,
                  std::pair<double, double> betas, double eps, std::optional<double> weight_decay,
                  std::vector<Group> groups, const std::string& rounding) {
             new (self) AdamW(std::move(parameters),
                              adam(lr, betas, eps, weight_decay, std::move(groups), rounding));
           },
-          "parameters"_a, "lr"_a = Schedule(1e-3), "betas"_a = std::pair(0.9, 0.999),
-          "eps"_a = 1e-8, "weight_decay"_a = nb::none(), "groups"_a = std::vector<Group>(),
+          "parameters"_a, "lr"_a = 1e-3, "betas"_a = std::pair(0.9, 0.999), "eps"_a = 1e-8,
+          "weight_decay"_a = nb::none(), "groups"_a = std::vector<Group>(),
           "rounding"_a = "nearest");
   nb::class_<SGD, Optimizer>(m, "SGD").def(
       "__init__",
-      [](SGD* self, std::vector<Variable> parameters, const Schedule& lr, double momentum,
+      [](SGD* self, std::vector<Variable> parameters, const Rate& lr, double momentum,
          double dampening, double weight_decay, bool nesterov, std::vector<Group> groups,
          const std::string& rounding) {
-        new (self) SGD(std::move(parameters), {.lr = lr,
+        new (self) SGD(std::move(parameters), {.lr = schedule_of(lr),
                                                .momentum = momentum,
                                                .dampening = dampening,
                                                .weight_decay = weight_decay,
@@ -142,9 +154,8 @@ void bind_optimizers(nb::module_& m) {
                                                .groups = std::move(groups),
                                                .rounding = rounding_named(rounding)});
       },
-      "parameters"_a, "lr"_a = Schedule(1e-3), "momentum"_a = 0, "dampening"_a = 0,
-      "weight_decay"_a = 0, "nesterov"_a = false, "groups"_a = std::vector<Group>(),
-      "rounding"_a = "nearest");
+      "parameters"_a, "lr"_a = 1e-3, "momentum"_a = 0, "dampening"_a = 0, "weight_decay"_a = 0,
+      "nesterov"_a = false, "groups"_a = std::vector<Group>(), "rounding"_a = "nearest");
 }
 
 }  // namespace weft::python

@@ -85,7 +85,8 @@ void Step::run_at(std::span<const std::byte* const> inputs, std::span<std::byte*
 }
 
 const Executable& Step::bound() const {
-  if (executable_ == nullptr) throw nb::value_error("the step is not bound to types yet");
+  if (executable_ == nullptr)
+    throw Error(ErrorKind::usage, "[step] the step is not bound to types yet");
   return *executable_;
 }
 
@@ -159,14 +160,16 @@ Precision precision_named(const std::string& name) {
   if (name == "tf32") return Precision::tf32;
   if (name == "bf16") return Precision::bf16_mixed;
   if (name == "fp16") return Precision::fp16_mixed;
-  throw nb::value_error("precision is 'f32', 'tf32', 'bf16' or 'fp16'");
+  throw Error(ErrorKind::usage, "[compile] precision is 'f32', 'tf32', 'bf16' or 'fp16'. Got '{}'.",
+              name);
 }
 Recompute recompute_named(const std::string& name) {
   if (name == "automatic") return Recompute::automatic;
   if (name == "none") return Recompute::none;
   if (name == "selective") return Recompute::selective;
   if (name == "full") return Recompute::full;
-  throw nb::value_error("recompute is 'automatic', 'none', 'selective' or 'full'");
+  throw Error(ErrorKind::usage,
+              "[compile] recompute is 'automatic', 'none', 'selective' or 'full'. Got '{}'.", name);
 }
 
 // The words are those of a recipe's train.offload.
@@ -175,8 +178,10 @@ Category category_named(const std::string& name) {
   if (name == "optimizer") return Category::optimizer_state;
   if (name == "gradients") return Category::gradient;
   if (name == "activations") return Category::activation;
-  throw nb::value_error(
-      "offload names any of 'parameters', 'optimizer', 'gradients' and 'activations'");
+  throw Error(ErrorKind::usage,
+              "[compile] offload names any of 'parameters', 'optimizer', 'gradients' and "
+              "'activations'. Got '{}'.",
+              name);
 }
 
 StepOptions options_of(const std::string& mode, const std::string& device,
@@ -184,7 +189,8 @@ StepOptions options_of(const std::string& mode, const std::string& device,
                        const std::vector<std::string>& rematerialize,
                        const std::vector<std::string>& offload, const std::string& offload_folder,
                        bool lend_arguments, bool pack_weights) {
-  if (mode != "train" && mode != "eval") throw nb::value_error("mode is 'train' or 'eval'");
+  if (mode != "train" && mode != "eval")
+    throw Error(ErrorKind::usage, "[compile] mode is 'train' or 'eval'. Got '{}'.", mode);
   Offload files{.folder = offload_folder};
   for (const std::string& name : offload) files.categories.push_back(category_named(name));
   return {.mode = mode == "train" ? Mode::train : Mode::eval,

@@ -1,5 +1,6 @@
 // Tensors and variables in Python: their elements, operators and indices.
 #include <algorithm>
+#include <span>
 
 #include <nanobind/ndarray.h>
 
@@ -49,11 +50,10 @@ std::shared_ptr<Buffer> fixed_buffer(const Tensor& value) {
   return storage.buffer();
 }
 
-// Returns the elements of a tensor as an array of `dtype`.
-template <class Framework>
-nb::ndarray<Framework> array_of(const Tensor& value, nb::dlpack::dtype dtype,
-                                const std::vector<int64_t>& shape) {
-  const std::shared_ptr<Buffer> buffer = fixed_buffer(value);
+// Returns the elements in `buffer` as an array of `dtype`, which keeps them alive.
+template <class... Options>
+nb::ndarray<Options...> array_over(const std::shared_ptr<Buffer>& buffer, nb::dlpack::dtype dtype,
+                                   std::span<const int64_t> shape) {
   const std::vector<size_t> extents(shape.begin(), shape.end());
   const nb::capsule owner(new std::shared_ptr<Buffer>(buffer), [](void* held) noexcept {
     delete static_cast<std::shared_ptr<Buffer>*>(held);
@@ -62,19 +62,43 @@ nb::ndarray<Framework> array_of(const Tensor& value, nb::dlpack::dtype dtype,
           nullptr,      dtype,          nb::device::cpu::value, 0};
 }
 
-nb::object dlpack(const Tensor& value, const nb::kwargs& options) {
-  const Shape& shape = value.shape();
-  const nb::object array = nb::cast(
-      array_of<nb::array_api>(value, dlpack_type(value.dtype()), {shape.begin(), shape.end()}),
-      nb::rv_policy::reference);
-  return array.attr("__dlpack__")(**options);
+std::shared_ptr<Buffer> copy_of(const Tensor& value) {
+  Storage& storage = *evaluated(value)->storage;
+  std::shared_ptr<Buffer> memory = Buffer::allocate(storage.bytes());
+  const nb::gil_scoped_release released;
+  storage.copy_to(memory->data);
+  return memory;
+}
+
+// Exports the elements by DLPack. A consumer that knows version 1 gets a capsule that says that
+// they are read-only; capsules of earlier versions cannot say so. A copy is the consumer's own.
+nb::object dlpack(const Tensor& value, const nb::object& stream, const nb::object& max_version,
+                  const nb::object& dl_device, const nb::object& copy) {
+  const std::vector<int64_t> shape(value.shape().begin(), value.shape().end());
+  const nb::dlpack::dtype dtype = dlpack_type(value.dtype());
+  const bool is_copy = copy.is(nb::bool_(true));
+  const bool can_say_read_only = nb::isinstance<nb::tuple>(max_version) &&
+                                 nb::len(max_version) == 2 &&
+                                 nb::cast<int64_t>(max_version[0]) >= 1;
+  nb::object array;
+  if (is_copy)
+    array =
+        nb::cast(array_over<nb::array_api>(copy_of(value), dtype, shape), nb::rv_policy::reference);
+  else if (can_say_read_only)
+    array = nb::cast(array_over<nb::array_api, nb::ro>(fixed_buffer(value), dtype, shape),
+                     nb::rv_policy::reference);
+  else
+    array = nb::cast(array_over<nb::array_api>(fixed_buffer(value), dtype, shape),
+                     nb::rv_policy::reference);
+  return array.attr("__dlpack__")("stream"_a = stream, "max_version"_a = max_version,
+                                  "dl_device"_a = dl_device);
 }
 
 // Returns the bytes of a tensor as an array.
 nb::object bytes_of(const Tensor& value) {
-  return nb::cast(
-      array_of<nb::numpy>(value, {1, 8, 1}, {static_cast<int64_t>(value.type().bytes())}),
-      nb::rv_policy::reference);
+  const auto bytes = static_cast<int64_t>(value.type().bytes());
+  return nb::cast(array_over<nb::numpy>(fixed_buffer(value), {1, 8, 1}, {&bytes, 1}),
+                  nb::rv_policy::reference);
 }
 
 // The buffer protocol (PEP 3118) of a tensor or variable is that of its NumPy array.
@@ -103,7 +127,9 @@ Index index_of(nb::handle item, const std::source_location& where) {
       return given.is_none() ? otherwise : nb::cast<int64_t>(given);
     };
     const int64_t step = part("step", 1);
-    if (step < 1) throw nb::value_error("the step of a slice is at least 1: flip() reverses");
+    if (step < 1)
+      throw Error(ErrorKind::usage,
+                  "[index] the step of a slice is at least 1: flip() reverses. Got {}.", step);
     return {IndexRange(part("start", 0), part("stop", to_end), step), where};
   }
   if (PyBool_Check(item.ptr())) throw nb::index_error("True and False are no indices");
@@ -165,15 +191,11 @@ void def_common(Class& type) {
       .def_prop_ro("ndim", [](const Arg& x) { return x.value.rank(); })
       .def_prop_ro("size", [](const Arg& x) { return x.value.type().elements(); })
       .def_prop_ro("nbytes", [](const Arg& x) { return x.value.type().bytes(); })
-      .def("item", [](const Arg& x) { return evaluated(x.value).item(); })
       .def("__len__",
            [](const Arg& x) {
              if (x.value.rank() == 0) throw nb::type_error("a tensor of one number has no len()");
              return x.value.dim(0);
            })
-      .def("__float__", [](const Arg& x) { return evaluated(x.value).item(); })
-      .def("__int__", [](const Arg& x) { return static_cast<int64_t>(evaluated(x.value).item()); })
-      .def("__bool__", [](const Arg& x) { return evaluated(x.value).item() != 0; })
       .def("__getitem__", &at, nb::arg().none());
 }
 
@@ -222,11 +244,25 @@ void def_operators(Class& type) {
   type.def("__hash__", [](nb::handle self) { return reinterpret_cast<intptr_t>(self.ptr()) >> 4; });
 }
 
+// Defines a function whose nodes and errors name the line of Python that calls it.
+template <class... Args, class... Extra>
+void def_at_line(nb::module_& m, const char* name, Tensor (*function)(Args...),
+                 const Extra&... extra) {
+  m.def(
+      name,
+      [=](Args... args) {
+        const CallSite site(python_line(), name);
+        return function(std::forward<Args>(args)...);
+      },
+      extra...);
+}
+
 Category category_named(const std::string& name) {
   if (name == "parameter") return Category::parameter;
   if (name == "optimizer") return Category::optimizer_state;
   if (name == "buffer") return Category::buffer_state;
-  throw nb::value_error("category is 'parameter', 'optimizer' or 'buffer'");
+  throw Error(ErrorKind::usage,
+              "[variable] category is 'parameter', 'optimizer' or 'buffer'. Got '{}'.", name);
 }
 
 // Takes memory that kernels may write in place. Where it is aligned less, the elements would move
@@ -248,7 +284,8 @@ void bind_tensors(nb::module_& m) {
   def_common(tensor);
   def_operators(tensor);
   tensor.def("__repr__", [](const Tensor& x) { return to_string(evaluated(x)); })
-      .def("__dlpack__", &dlpack)
+      .def("__dlpack__", &dlpack, nb::kw_only(), "stream"_a = nb::none(),
+           "max_version"_a = nb::none(), "dl_device"_a = nb::none(), "copy"_a = nb::none())
       .def("__dlpack_device__", [](const Tensor&) { return std::pair(1, 0); })
       .def("_bytes", &bytes_of)
       .def(
@@ -298,34 +335,33 @@ void bind_tensors(nb::module_& m) {
         return from_buffer(buffer_over(address, type.bytes(), std::move(owner)), type);
       },
       "address"_a, "dtype"_a, "shape"_a, "owner"_a);
-  m.def(
+  // Defines a function without arguments that could say which line of Python calls it.
+  const auto def = [&](const char* name, auto function, const auto&... extra) {
+    def_at_line(m, name, +function, extra...);
+  };
+  const nb::arg_v f32 = "dtype"_a = DType::f32, i64 = "dtype"_a = DType::i64;
+  def(
       "full",
       [](const Shape& shape, double value, DType dtype) { return full(shape, value, dtype); },
-      "shape"_a, "value"_a, "dtype"_a = DType::f32);
-  m.def(
-      "zeros", [](const Shape& shape, DType dtype) { return zeros(shape, dtype); }, "shape"_a,
-      "dtype"_a = DType::f32);
-  m.def(
-      "ones", [](const Shape& shape, DType dtype) { return ones(shape, dtype); }, "shape"_a,
-      "dtype"_a = DType::f32);
-  m.def(
-      "arange", [](int64_t count, DType dtype) { return arange(count, dtype); }, "count"_a,
-      "dtype"_a = DType::i64);
-  m.def(
+      "shape"_a, "value"_a, f32);
+  def("zeros", [](const Shape& shape, DType dtype) { return zeros(shape, dtype); }, "shape"_a, f32);
+  def("ones", [](const Shape& shape, DType dtype) { return ones(shape, dtype); }, "shape"_a, f32);
+  def("arange", [](int64_t count, DType dtype) { return arange(count, dtype); }, "count"_a, i64);
+  def(
       "iota", [](const Shape& shape, int axis, DType dtype) { return iota(shape, axis, dtype); },
-      "shape"_a, "axis"_a, "dtype"_a = DType::i64);
-  m.def("manual_seed", &manual_seed, "seed"_a);
-  m.def("rand", [](const Shape& shape) { return rand(shape); }, "shape"_a);
-  m.def("randn", [](const Shape& shape) { return randn(shape); }, "shape"_a);
-  m.def(
+      "shape"_a, "axis"_a, i64);
+  def("rand", [](const Shape& shape) { return rand(shape); }, "shape"_a);
+  def("randn", [](const Shape& shape) { return randn(shape); }, "shape"_a);
+  def(
       "randint",
       [](int64_t low, int64_t high, const Shape& shape) { return randint(low, high, shape); },
       "low"_a, "high"_a, "shape"_a);
-  m.def(
+  def(
       "bernoulli",
       [](double probability, const Shape& shape) { return bernoulli(probability, shape); },
       "probability"_a, "shape"_a);
-  m.def("randperm", [](int64_t count) { return randperm(count); }, "count"_a);
+  def("randperm", [](int64_t count) { return randperm(count); }, "count"_a);
+  m.def("manual_seed", &manual_seed, "seed"_a);
 }
 
 }  // namespace weft::python

@@ -1,5 +1,6 @@
 """Tensors from arrays of other libraries, and arrays from tensors, without copies."""
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,11 @@ def tensor(data: Any, dtype: DTypeLike | None = None) -> Tensor:
         value = data.value() if isinstance(data, Variable) else data
         return value if dtype is None else value.cast(dtype)
     if not _is_array(data):
-        data = np.asarray(data)
+        try:
+            data = np.asarray(data)
+        except ValueError as error:  # rows of different lengths
+            message = f"[tensor] nested lists need rows of one length: {error}"
+            raise _weft.UsageError(message) from None
         if dtype is None and data.dtype == np.float64:
             data = data.astype(np.float32)
     else:
@@ -55,7 +60,7 @@ def _row_major(array):
 
 
 def _is_array(data):
-    """Returns whether an object has memory of elements: by NumPy's, DLPack's or Python's protocol."""
+    """Returns whether an object has elements by the protocol of NumPy, DLPack or Python."""
     if hasattr(data, "__array__") or hasattr(data, "__dlpack__"):
         return True
     try:
@@ -119,6 +124,34 @@ def _assign_array(self, data):
     """Sets the elements of a variable now, outside of steps."""
     self.assign(asarray(data))
 
+
+def _bytes_of(value):
+    return np.empty(0, np.uint8) if value.size == 0 else value._bytes()
+
+
+def _restored(data, dtype, shape):
+    """Returns a tensor with a copy of bytes."""
+    if 0 in shape:
+        return _weft.zeros(shape, dtype)
+    elements = np.frombuffer(data, np.uint8).copy()
+    return _weft._from_buffer(elements.ctypes.data, dtype, shape, elements)
+
+
+def _reduce(self, protocol):
+    """Pickles values, dtype and shape; from protocol 5 on the elements may travel out of band."""
+    data = _bytes_of(self)
+    data = pickle.PickleBuffer(data) if protocol >= 5 else data.tobytes()
+    return _restored, (data, self.dtype, self.shape)
+
+
+def _deep_copy(self, memo):
+    """Returns a tensor with memory of its own: that of asarray() belongs to an array."""
+    return _restored(_bytes_of(self), self.dtype, self.shape)
+
+
+Tensor.__reduce_ex__ = _reduce
+Tensor.__copy__ = lambda self: self  # nothing changes a tensor
+Tensor.__deepcopy__ = _deep_copy
 
 for _type in (Tensor, Variable):
     _type.numpy = numpy

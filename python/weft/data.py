@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator
 
-from ._weft import Tensor, _data
+from ._weft import Tensor, UsageError, _data
 from ._weft._data import (ImageDataset, Source, TableColumns, TextCodec, TextDataset, TokenDataset,
                           Tokenizer, masked, random_images, random_tokens)
 
@@ -34,6 +34,8 @@ class Loader:
                  prefetch=2) -> None:
         if isinstance(source, (tuple, list)):
             source = _data.array_source(*source)
+        if batch_size < 1:
+            raise UsageError(f"[loader] batch_size is at least 1. Got {batch_size}.")
         self.source = source.source() if isinstance(source, ImageDataset) else source
         self.epoch = 0  # of the next pass
         self.batch_size = batch_size
