@@ -2,6 +2,7 @@
 // the loop over a step's arguments and results is in C++, as a step of a small net takes
 // microseconds.
 #include <algorithm>
+#include <optional>
 
 #include "python/src/step.h"
 
@@ -45,10 +46,40 @@ struct Place {
   int argument;  // its index among the arguments
   Dims strides;  // that the step reads it with, in elements
 };
+// A Bound is what elements of an argument, or of a view of it, may be: those that an operation
+// takes for places along an axis. A plan reads zeros outside, where the program's own library
+// refuses.
+struct Bound {
+  size_t place;                // of the argument, among places
+  int64_t offset;              // of the view, in elements
+  Dims shape, strides;         // of the view, in elements
+  int64_t begin, end, beside;  // in [begin, end), or `beside`
+  std::string what;            // "aten.embedding.default (net.py:12)"
+};
 struct Made {
   DlType dtype;
   std::vector<int64_t> shape;
 };
+
+// Returns the first element outside of the bound; nullopt where there is none.
+template <class Integer>
+std::optional<int64_t> outside(const Bound& bound, const Integer* at, int axis = 0) {
+  const auto is_wrong = [&](int64_t value) {
+    return (value < bound.begin || value >= bound.end) && value != bound.beside;
+  };
+  const int64_t stride = axis < bound.shape.size() ? bound.strides[axis] : 0;
+  const int64_t extent = axis < bound.shape.size() ? bound.shape[axis] : 1;
+  if (axis + 1 < bound.shape.size()) {
+    for (int64_t i = 0; i < extent; ++i)
+      if (const auto found = outside(bound, at + i * stride, axis + 1)) return found;
+    return {};
+  }
+  bool is_any = false;  // without a branch for each element
+  for (int64_t i = 0; i < extent; ++i) is_any |= is_wrong(at[i * stride]);
+  for (int64_t i = 0; is_any && i < extent; ++i)
+    if (is_wrong(at[i * stride])) return at[i * stride];
+  return {};
+}
 
 // An Exchange looks at tensors of the library that gave its table of functions.
 class Exchange {
@@ -109,11 +140,17 @@ class Places {
 class Call {
  public:
   Call(Step& step, const nb::capsule& exchange, const std::vector<std::pair<int, Dims>>& places,
-       const std::vector<std::pair<nb::tuple, std::vector<int64_t>>>& results)
+       const std::vector<std::pair<nb::tuple, std::vector<int64_t>>>& results,
+       const std::vector<nb::tuple>& bounds)
       : step_(step), exchange_(exchange) {
     for (const auto& [argument, strides] : places) places_.push_back({argument, strides});
     for (const auto& [dtype, shape] : results)
       made_.push_back({{nb::cast<uint8_t>(dtype[0]), nb::cast<uint8_t>(dtype[1]), 1}, shape});
+    for (const nb::tuple& bound : bounds)
+      bounds_.push_back({nb::cast<size_t>(bound[0]), nb::cast<int64_t>(bound[1]),
+                         nb::cast<Dims>(bound[2]), nb::cast<Dims>(bound[3]),
+                         nb::cast<int64_t>(bound[4]), nb::cast<int64_t>(bound[5]),
+                         nb::cast<int64_t>(bound[6]), nb::cast<std::string>(bound[7])});
   }
 
   // Returns the results; None where an argument has other strides than the step reads, or is on
@@ -127,6 +164,7 @@ class Call {
       if (at == nullptr) return nb::none();
       inputs.push_back(at);
     }
+    for (const Bound& bound : bounds_) check(bound, inputs[bound.place], arguments);
     for (const uintptr_t address : further)
       inputs.push_back(reinterpret_cast<const std::byte*>(address));
     nb::list results;
@@ -154,10 +192,26 @@ class Call {
         return nullptr;
     return view.data;
   }
+  void check(const Bound& bound, const std::byte* at, const nb::list& arguments) const {
+    const int argument = places_[bound.place].argument;
+    const DlType dtype =
+        exchange_.viewed(nb::handle(PyList_GetItem(arguments.ptr(), argument))).tensor.dtype;
+    std::optional<int64_t> found;
+    if (dtype.bits == 64)
+      found = outside(bound, reinterpret_cast<const int64_t*>(at) + bound.offset);
+    if (dtype.bits == 32)
+      found = outside(bound, reinterpret_cast<const int32_t*>(at) + bound.offset);
+    if (found)
+      throw nb::index_error(fmt::format("[torch] {}: {} is outside of [{}, {})", bound.what, *found,
+                                        bound.begin, bound.end)
+                                .c_str());
+  }
+
   Step& step_;
   Exchange exchange_;
   std::vector<Place> places_;
   std::vector<Made> made_;
+  std::vector<Bound> bounds_;
   alignas(64) std::byte empty_[64] = {};
 };
 }  // namespace
@@ -168,8 +222,9 @@ void bind_exchange(nb::module_& m) {
       .def("have_moved", &Places::have_moved);
   nb::class_<Call>(m, "_Call", "A step on tensors of a library with DLPack's C exchange API.")
       .def(nb::init<Step&, const nb::capsule&, const std::vector<std::pair<int, Dims>>&,
-                    const std::vector<std::pair<nb::tuple, std::vector<int64_t>>>&>(),
-           "step"_a, "exchange"_a, "places"_a, "results"_a, nb::keep_alive<1, 2>())
+                    const std::vector<std::pair<nb::tuple, std::vector<int64_t>>>&,
+                    const std::vector<nb::tuple>&>(),
+           "step"_a, "exchange"_a, "places"_a, "results"_a, "bounds"_a, nb::keep_alive<1, 2>())
       .def("__call__", &Call::operator(), "arguments"_a, "further"_a);
 }
 

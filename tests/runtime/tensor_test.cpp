@@ -211,6 +211,19 @@ TEST_CASE("a variable has the methods of a tensor") {
                        Error);
 }
 
+TEST_CASE("constants of one number have no gradient, and variables of such values do") {
+  const Tensor constant = full({2, 3}, 2.0);
+  const Variable variable("w", constant);
+  const auto slope = [](auto x) { return grad(square(transpose(x)).sum(), x); };
+  CHECK_THROWS_WITH_AS((void)slope(constant), doctest::Contains("[grad] f32[2, 3] of full()"),
+                       Error);
+  const std::vector<float> expected(6, 4.0F);
+  CHECK(slope(variable).to_vector<float>() == expected);
+  CHECK(slope(variable.value()).to_vector<float>() == expected);
+  auto step = compile([&](Tensor x) { return slope(x); });
+  CHECK(step(constant).to_vector<float>() == expected);
+}
+
 TEST_CASE("a variable's methods in a step read the latest assignment and differentiate") {
   const Variable w("w", {DType::f32, {2}});
   w.assign(tensor({1.0, 3.0}, {2}));

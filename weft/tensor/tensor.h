@@ -84,7 +84,7 @@ class Variable : public TensorMethods<Variable> {
 };
 
 // Returns d loss / d variable for each variable, zeros where the loss does not depend on it. The
-// loss must have one element.
+// loss must have one element. Constants of one number (full()) have no gradient.
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Variable> variables,
                          std::source_location where = std::source_location::current());
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,

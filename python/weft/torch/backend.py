@@ -17,7 +17,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from .. import _weft as w
 from .._compiled import _bytes
 from .fallback import Mixed, fallback_of, planned
-from .lower import modules_of, origin_of, without_onednn
+from .lower import line_of, modules_of, without_onednn
 from .report import Fallback, GraphReport, report
 from .rules import UNREAD
 from .table import decompositions
@@ -148,9 +148,8 @@ def _name_of(gm):
     """Returns the line a graph begins at, or the class of its module where no line of the user's
     stands behind it, as of an nn.Sequential."""
     for node in gm.graph.nodes:
-        file, line, _ = origin_of(node)
-        if file:
-            return f"{file.rsplit('/', 1)[-1]}:{line}"
+        if line := line_of(node):
+            return line
     stacks = (modules_of(node) for node in gm.graph.nodes)
     return next((kind.__name__ for [(_, kind), *_] in filter(None, stacks)), "graph")
 

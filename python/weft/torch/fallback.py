@@ -7,7 +7,7 @@ import torch
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from .lower import Failed, origin_of, why_unsupported
+from .lower import Failed, line_of, origin_of, why_unsupported
 from .plan import Plan
 from .report import Fallback
 from .rules import UNREAD, Unsupported
@@ -91,6 +91,5 @@ def planned(gm, examples, options, strict):
 
 
 def fallback_of(node, reason):
-    file, line, module = origin_of(node)
-    where = f"{file.rsplit('/', 1)[-1]}:{line}" if file else ""
-    return Fallback(str(node.target), reason, where, module)
+    module = origin_of(node)[2]
+    return Fallback(str(node.target), reason, line_of(node), module)

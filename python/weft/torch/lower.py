@@ -36,6 +36,13 @@ def origin_of(node):
     return file, int(line), re.sub(r"^L\['(self|fn)'\]\.?(_modules)?\.?", "", path)
 
 
+def line_of(node):
+    """Returns file and line of the user's code behind a node, as "net.py:12"; "" where there is
+    none."""
+    file, line, _ = origin_of(node)
+    return f"{file.rsplit('/', 1)[-1]}:{line}" if file else ""
+
+
 def order_of(tensor):
     """Returns the axes of a dense tensor from outermost to innermost in memory, else None."""
     if tensor.is_contiguous():

@@ -2,49 +2,15 @@
 
 import collections
 import contextlib
-import operator
 import weakref
 
 import torch
 
 from .. import _weft as w
+from .bounds import bounds_of
 from .lower import Keys, from_memory, inverse, is_ordered, is_random, lower, order_of, to_memory
 from .rules import Unsupported, dtype_of, is_tensor
-
-aten = torch.ops.aten
-
-# Operations that torch does on a tensor's sizes and strides alone.
-_VIEWS = {
-    aten.t.default, aten.permute.default, aten.transpose.int, aten.view.default,
-    aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim,
-    aten.squeeze.dims,
-    aten.detach.default, aten.alias.default, aten.slice.Tensor, aten.select.int,
-    aten.expand.default,
-}
-_SPLITS = {aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int}  # views, in a list
-
-
-def base_of(node):
-    """Returns the value that a node is a view of, itself perhaps, and the views on the way."""
-    views = []
-    while node.op == "call_function" and _is_view(node):
-        views.append((node.target, node.args[1:], node.kwargs))
-        node = node.args[0]
-    return node, views[::-1]
-
-
-def _is_view(node):
-    if node.target is operator.getitem:
-        return node.args[0].target in _SPLITS
-    if node.target is aten.as_strided.default:  # of memory that lies as in torch
-        return order_of(node.args[0].meta["val"]) is not None
-    return node.target in _VIEWS or node.target in _SPLITS
-
-
-def seen_through(value, views):
-    for target, rest, options in views:
-        value = target(value, *rest, **options)
-    return value
+from .views import base_of, seen_through
 
 
 def weak(method):
@@ -94,15 +60,21 @@ def _strides(example, order):
 
 class Caller:
     """Runs a step on tensors of torch: `places` are its arguments, with their order of axes, and
-    `made` shape and dtype of its results, which it returns as a list."""
+    `made` shape and dtype of its results, which it returns as a list. `inputs` are the placeholders
+    of the arguments in `graph`."""
 
-    def __init__(self, step, examples, places, made):
+    def __init__(self, step, examples, places, made, graph, inputs):
         self.places = places
+        strides = [_strides(examples[i], order) for i, order in places]
+        layouts = {
+            inputs[i]: (at, list(map(int, examples[i].shape)), strides[at])
+            for at, (i, _) in enumerate(places)}
         self._call = w._Call(
             step,
             torch.Tensor.__dlpack_c_exchange_api__,
-            [(i, _strides(examples[i], order)) for i, order in places],
+            [(i, each) for (i, _), each in zip(places, strides)],
             [(_dlpack_type(dtype), shape) for shape, dtype in made],
+            bounds_of(graph, layouts),
         )
 
     def __call__(self, args, further):
@@ -211,7 +183,8 @@ class Plan(Lowered):
         self.fixed = [c.contiguous() for c in self.constants.values()]
         self.addresses = [c.data_ptr() for c in self.fixed]
         places = [(i, order) for i, order in enumerate(self.orders) if order is not None]
-        self.call = Caller(self.step, examples, places, self.made)
+        self.call = Caller(
+            self.step, examples, places, self.made, gm.graph, self.placeholders)
 
     def _results(self, inputs):
         rest = iter(inputs)

@@ -14,7 +14,6 @@ import weakref
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import default_partition
 from torch.utils import _pytree as pytree
 
 from .. import _weft as w
@@ -106,14 +105,22 @@ class Step:
         return self.loss(self.model(*inputs, **kwargs), *args[len(args) - self.targets:])
 
     def _partition(self, joint, inputs, *, num_fwd_outputs, **options):
-        graph = torch.fx.Graph()
-        graph.output(graph.graph_copy(joint.graph, {}))
-        self._joint = torch.fx.GraphModule(joint, graph), num_fwd_outputs
-        return default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
+        """Keeps the joint graph, which the plan is made of, and cuts it for AOTAutograd into what
+        the forward pass returns and a backward pass that reads nothing, as it never runs."""
+        self._joint = joint, num_fwd_outputs
+        forward, backward = torch.fx.Graph(), torch.fx.Graph()
+        outputs = forward.graph_copy(joint.graph, {})
+        forward.output(outputs[:num_fwd_outputs])
+        forward.eliminate_dead_code()
+        for node in forward.find_nodes(op="placeholder"):
+            if node.name.startswith("tangents"):
+                backward.node_copy(node)
+                forward.erase_node(node)
+        backward.output([None] * len(outputs[num_fwd_outputs:]))
+        return torch.fx.GraphModule(joint, forward), torch.fx.GraphModule(joint, backward)
 
     def _compile(self, gm, examples):
-        outputs = next(n for n in gm.graph.nodes if n.op == "output").args[0]
-        plan = StepPlan(self, *self._joint, outputs)
+        plan = StepPlan(self, *self._joint)
         self.plans.append(plan)
         return plan
 
@@ -228,15 +235,10 @@ class Step:
 class StepPlan(Lowered):
     """The joint graph for the types of one batch, with the update behind it."""
 
-    def __init__(self, owner, gm, forward_outputs, returned):
+    def __init__(self, owner, gm, forward_outputs):
         super().__init__(gm)
         self._owner = weakref.ref(owner)  # dynamo keeps plans until the step's code is gone
         self.forward_outputs = forward_outputs
-        # AOTAutograd asks for what the backward pass would read, too, which never runs.
-        self.unread = [
-            torch.empty(0) if isinstance(each, torch.fx.Node) else each
-            for each in returned[forward_outputs:]
-        ]
         tangents = [n for n in self.placeholders if n.name.startswith("tangents")]
         if len(tangents) != 1:
             raise w.UsageError("[step] more results than the loss need a gradient")
@@ -300,7 +302,9 @@ class StepPlan(Lowered):
         places = [(i, each) for i, each in enumerate(self.inputs) if isinstance(each, list)]
         results = [(list(shape), _TORCH[dtype]) for dtype, shape in step.result_types()]
         changed = [s.tensor for s in self.states if s.is_assigned]
-        return step, Caller(step, args, places, results), changed
+        inputs = [n for n in self.placeholders if not n.name.startswith("tangents")]
+        call = Caller(step, args, places, results, self.gm.graph, inputs)
+        return step, call, changed
 
     def _results(self, inputs):
         rest = iter(inputs)
@@ -365,7 +369,7 @@ class StepPlan(Lowered):
         results = self._run(args)
         self._latest = list(args), results
         args.clear()
-        return results + self.unread
+        return results
 
     def _run(self, args):
         settings = self.owner.update.settings()

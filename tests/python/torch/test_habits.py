@@ -56,8 +56,12 @@ ROWS = {
     "a model that stores activations, a loss with weights": [
         "test_step.py::test_what_a_model_stores_is_stored_in_each_step",
         "test_step.py::test_a_loss_with_parameters_is_trained"],
-    "ids and labels out of range": ["test_ids_out_of_range_read_zeros"],
-    "complex numbers, sizes that depend on elements": [
+    "a model that counts its calls in a Python number": [
+        "test_step.py::test_a_model_that_counts_its_calls_is_named_with_its_line"],
+    "ids and labels out of range": [
+        "test_ids_and_labels_out_of_range", "test_computed_ids_out_of_range_read_zeros"],
+    "complex numbers, nested tensors, sizes that depend on elements": [
+        "test_backend.py::test_nested_tensors_run_in_torch",
         "test_backend.py::test_complex_numbers_stay_with_torch",
         "test_bad_input.py::test_sizes_that_depend_on_elements"],
     "a process forked after weft started": ["../test_library.py::test_a_forked_child_is_told"],
@@ -374,12 +378,41 @@ def test_higher_derivatives_are_refused_by_torch():
         g.sum().backward()
 
 
-def test_ids_out_of_range_read_zeros():
+class Words(nn.Module):
+    """Learns the next word of each, so that the last is read as a label alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(10, 4), nn.Linear(4, 5)
+
+    def forward(self, ids):
+        return self.head(self.table(ids[:, :-1])).flatten(0, 1)
+
+
+def test_ids_and_labels_out_of_range():
+    model = Words()
+    ids, labels = torch.randint(0, 10, (3, 6)), torch.randint(0, 5, (15,))
+    ids[1, 5], labels[0] = 99, -100  # which nothing reads
+    wrong_ids, wrong_labels = ids.clone(), labels.clone()
+    wrong_ids[1, 3], wrong_labels[4] = 10, 5
+    before = copy.deepcopy(model.state_dict())
+    step = weft.torch.step(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+    call = compiled(model)
+    for _ in range(2):  # planned, and known
+        with pytest.raises(IndexError, match=r"embedding.* \(test_habits.py:\d+\): 10 is outside"):
+            step(wrong_ids, labels)
+        with pytest.raises(IndexError, match=r"nll_loss.* 5 is outside of \[0, 5\)"):
+            step(ids, wrong_labels)
+        with pytest.raises(IndexError, match=r"embedding.* \(test_habits.py:\d+\): 10 is outside"):
+            call(wrong_ids)
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(tensor, before[name], rtol=0, atol=0)
+    assert step(ids, labels).isfinite() and call(ids.int()).isfinite().all()
+
+
+def test_computed_ids_out_of_range_read_zeros():
     table = nn.Embedding(10, 4)
-    ids = torch.tensor([3, 10, -11])
-    with pytest.raises(IndexError):
-        table(ids)
-    rows = compiled(table)(ids)
-    assert torch.equal(rows[0], table.weight[3]) and not rows[1:].any()
+    rows = compiled(lambda ids: table(ids * 2))(torch.tensor([3, 5, -1]))
+    assert torch.equal(rows[0], table.weight[6]) and not rows[1:].any()
     rows.sum().backward()
-    assert table.weight.grad.sum() == 4 and torch.equal(table.weight.grad[3], torch.ones(4))
+    assert table.weight.grad.sum() == 4 and torch.equal(table.weight.grad[6], torch.ones(4))
