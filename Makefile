@@ -60,7 +60,7 @@ python: all ## the extension of the Python package, for PYTHONPATH=python build/
 	@tools/setup.sh --python-build
 	@tools/python.sh
 
-stubs: all ## the same, and the signatures of the extension for editors, python/weft/_weft.pyi
+stubs: all ## the same, and the signatures of the extension for editors, python/weft/_weft/*.pyi
 	@tools/setup.sh --python-build
 	@tools/python.sh stubs
 

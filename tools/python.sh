@@ -2,7 +2,7 @@
 # Compiles the extension of the Python package over the libraries of build/release, into
 # python/weft: PYTHONPATH=python build/python-venv/bin/python then imports this tree.
 #   tools/python.sh          the extension alone
-#   tools/python.sh stubs    also its stub, python/weft/_weft.pyi
+#   tools/python.sh stubs    also its stubs, python/weft/_weft/*.pyi
 # The variable PREFIX names the folder of an installed weft, to use instead of build/release.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -62,7 +62,7 @@ bytes=$(stat -c %s "$wheel")
 files=$("$python" -m zipfile -l "$wheel" | awk 'NR > 1 {print $1}')
 # jemalloc replaces malloc: the program links it, and nothing that Python loads may.
 ! grep jemalloc <<<"$files" || fail "jemalloc is in the wheel"
-for file in weft/_weft.pyi weft/py.typed weft/recipes/addition.yaml weft/torch/__init__.py; do
+for file in weft/_weft/__init__.pyi weft/_weft/_nn.pyi weft/py.typed weft/recipes/addition.yaml weft/torch/__init__.py; do
   grep -qx "$file" <<<"$files" || fail "$file is not in the wheel"
 done
 extension=$(grep '^weft/_weft.*\.so$' <<<"$files")

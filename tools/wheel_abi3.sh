@@ -10,12 +10,8 @@ root=$PWD/build/debian13
 tools=$PWD/build/debian13-tools
 
 if [ ! -x "$root/usr/bin/python3.13" ]; then
-  mirror=$(. /etc/os-release &&
-    apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' |
-    awk -v codename="$VERSION_CODENAME" '$2 == codename && $3 == "main" {print $1; exit}')
   rm -rf "$root"
-  debootstrap --variant=minbase --include=python3-dev trixie "$root" "$mirror" \
-    >build/debian13.log 2>&1 || { tail -5 build/debian13.log; exit 1; }
+  tools/debian_root.sh trixie "$root" --include=python3-dev
 fi
 
 # Debian 13's Python runs here with its own loader and libraries. Of its headers the compiler sees

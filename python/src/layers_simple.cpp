@@ -43,59 +43,66 @@ void bind_linear(nb::module_& m) {
           "x"_a);
 }
 
-template <class C>
-void bind_conv(nb::module_& m, const char* name) {
+// Returns the options that a convolution and its transpose share.
+template <class Options>
+Options conv_options(const Dims& stride, const Dims& padding, const Dims& dilation, int64_t groups,
+                     bool bias, const MaybeInit& init) {
+  return {.stride = stride,
+          .padding = padding,
+          .dilation = dilation,
+          .groups = groups,
+          .bias = bias,
+          .init = init};
+}
+
+// Defines a convolution, or its transpose, whose further arguments are `rest`, in PyTorch's order.
+template <class C, class... Args, class... Rest>
+void bind_conv(nb::module_& m, const char* name,
+               void (*init)(C*, Module&, std::string, int64_t, int64_t, Dims, Dims, Dims, Args...),
+               const Rest&... rest) {
   nb::class_<C, ConvLayer> type(m, name);
-  def_constructor(
-      type,
-      +[](C* self, Module& parent, std::string child, int64_t in_channels, int64_t out_channels,
-          Dims kernel_size, Dims stride, Dims padding, Dims dilation, int64_t groups, bool bias,
-          MaybeInit init) {
-        new (self) C(parent, std::move(child), in_channels, out_channels, kernel_size,
-                     {.stride = stride,
-                      .padding = padding,
-                      .dilation = dilation,
-                      .groups = groups,
-                      .bias = bias,
-                      .init = init});
-      },
-      "in_channels"_a, "out_channels"_a, "kernel_size"_a, "stride"_a = Dims{1},
-      "padding"_a = Dims{0}, "dilation"_a = Dims{1}, "groups"_a = 1, "bias"_a = true,
-      "init"_a = nb::none());
+  def_constructor(type, init, "in_channels"_a, "out_channels"_a, "kernel_size"_a,
+                  "stride"_a = Dims{1}, "padding"_a = Dims{0}, rest...);
 }
 
 template <class C>
-void bind_conv_transpose(nb::module_& m, const char* name) {
-  nb::class_<C, ConvLayer> type(m, name);
-  def_constructor(
-      type,
-      +[](C* self, Module& parent, std::string child, int64_t in_channels, int64_t out_channels,
-          Dims kernel_size, Dims stride, Dims padding, Dims output_padding, int64_t groups,
-          bool bias, Dims dilation, MaybeInit init) {
-        new (self) C(parent, std::move(child), in_channels, out_channels, kernel_size,
-                     {.stride = stride,
-                      .padding = padding,
-                      .output_padding = output_padding,
-                      .dilation = dilation,
-                      .groups = groups,
-                      .bias = bias,
-                      .init = init});
+void bind_forward_conv(nb::module_& m, const char* name) {
+  bind_conv(
+      m, name,
+      +[](C* self, Module& parent, std::string child, int64_t in, int64_t out, Dims kernel_size,
+          Dims stride, Dims padding, Dims dilation, int64_t groups, bool bias, MaybeInit init) {
+        new (self) C(parent, std::move(child), in, out, kernel_size,
+                     conv_options<ConvLayerOptions>(stride, padding, dilation, groups, bias, init));
       },
-      "in_channels"_a, "out_channels"_a, "kernel_size"_a, "stride"_a = Dims{1},
-      "padding"_a = Dims{0}, "output_padding"_a = Dims{0}, "groups"_a = 1, "bias"_a = true,
-      "dilation"_a = Dims{1}, "init"_a = nb::none());
+      "dilation"_a = Dims{1}, "groups"_a = 1, "bias"_a = true, "init"_a = nb::none());
+}
+
+template <class C>
+void bind_transposed_conv(nb::module_& m, const char* name) {
+  bind_conv(
+      m, name,
+      +[](C* self, Module& parent, std::string child, int64_t in, int64_t out, Dims kernel_size,
+          Dims stride, Dims padding, Dims output_padding, int64_t groups, bool bias, Dims dilation,
+          MaybeInit init) {
+        auto options =
+            conv_options<ConvTransposeLayerOptions>(stride, padding, dilation, groups, bias, init);
+        options.output_padding = output_padding;
+        new (self) C(parent, std::move(child), in, out, kernel_size, options);
+      },
+      "output_padding"_a = Dims{0}, "groups"_a = 1, "bias"_a = true, "dilation"_a = Dims{1},
+      "init"_a = nb::none());
 }
 
 void bind_convolutions(nb::module_& m) {
   nb::class_<ConvLayer, Layer>(m, "ConvLayer")
       .def_prop_ro("weight", member(&ConvLayer::weight))
       .def_prop_ro("bias", member(&ConvLayer::bias));
-  bind_conv<Conv1d>(m, "Conv1d");
-  bind_conv<Conv2d>(m, "Conv2d");
-  bind_conv<Conv3d>(m, "Conv3d");
-  bind_conv_transpose<ConvTranspose1d>(m, "ConvTranspose1d");
-  bind_conv_transpose<ConvTranspose2d>(m, "ConvTranspose2d");
-  bind_conv_transpose<ConvTranspose3d>(m, "ConvTranspose3d");
+  bind_forward_conv<Conv1d>(m, "Conv1d");
+  bind_forward_conv<Conv2d>(m, "Conv2d");
+  bind_forward_conv<Conv3d>(m, "Conv3d");
+  bind_transposed_conv<ConvTranspose1d>(m, "ConvTranspose1d");
+  bind_transposed_conv<ConvTranspose2d>(m, "ConvTranspose2d");
+  bind_transposed_conv<ConvTranspose3d>(m, "ConvTranspose3d");
 }
 
 PoolLayerOptions pooling(const std::optional<Dims>& stride, const Dims& padding) {

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
-from ._weft import _models
+from ._weft import UsageError, _models
 from ._weft._models import Encoder, Generated, Model, Pretrained
 from .data import ChatTemplate
 
@@ -128,7 +128,7 @@ class TextModel:
             return self._text.ids(prompt, context)
         if prompt and isinstance(prompt[0], dict):
             if self.chat_template is None:
-                raise ValueError(f"{self.name} has no chat template: a prompt is a text")
+                raise UsageError(f"{self.name} has no chat template: a prompt is a text")
             written = self.chat_template.render(prompt, add_generation_prompt=True)
             return self.codec.encode(written, False)
         return list(prompt)

@@ -31,15 +31,10 @@ make_packages() {
 # Makes $root a minimal Debian of the release $1, from this machine's mirror.
 make_debian() {
   command -v debootstrap >/dev/null || skip "debootstrap is not here"
-  local mirror
-  mirror=$(. /etc/os-release &&
-    apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' |
-    awk -v codename="$VERSION_CODENAME" '$2 == codename && $3 == "main" {print $1; exit}')
-  [ -n "$mirror" ] || skip "apt knows no mirror of this release"
   root=$work/root
-  debootstrap --variant=minbase "$1" "$root" "$mirror" >"$work/debootstrap.log" 2>&1 || {
-    tail -5 "$work/debootstrap.log"
-    skip "debootstrap cannot reach $mirror"
+  "$SRC/tools/debian_root.sh" "$1" "$root" >"$work/debian_root.log" || {
+    cat "$work/debian_root.log"
+    skip "$(tail -1 "$work/debian_root.log")"
   }
 }
 

@@ -126,6 +126,8 @@ def test_a_tokenizer_gives_the_ids_of_the_tokenizers_library(tmp_path):
         assert ours.decode(theirs.encode(text).ids) == theirs.decode(theirs.encode(text).ids)
     assert ours.id_of("</s>") == 1 and ours.token_of(0) == "<s>" and ours.is_special(0)
     assert len(ours) == theirs.get_vocab_size() and ours.id_of("absent") is None
+    again = data.Tokenizer.from_json(data.Tokenizer.json_of(str(tmp_path)))
+    assert again.encode("naïve café") == ours.encode("naïve café")
     (tmp_path / "bad.json").write_text(json.dumps({"model": 3}))
     with pytest.raises(weft.DataError, match="bad.json"):
         data.Tokenizer(str(tmp_path / "bad.json"))

@@ -3,6 +3,8 @@
 import concurrent.futures
 import gc
 import inspect
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -373,3 +375,44 @@ def test_modules_that_are_rematerialized():
     assert less.plan(x).rematerialized > plain.plan(x).rematerialized == 0
     with pytest.raises(weft.UsageError, match="layers"):
         weft.compile(loss_and_gradients, rematerialize=["layers.*"])(x)
+
+
+# ---- files
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x, shift=None):
+        y = self.dropout(self.head(x))
+        return {"y": y, "total": weft.sum(y if shift is None else y + shift)}
+
+
+@pytest.mark.parametrize("name", ["net.onnx", "net.weft"])
+@pytest.mark.parametrize("keys", [None, ["x", "shift"]])
+def test_exported_nets_compute_what_the_net_computes(tmp_path, name, keys):
+    net, arrays = Pair(), [floats(2, 4), floats(2, 3)][: len(keys or "x")]
+    weft.export(net, dict(zip(keys, arrays)) if keys else arrays[0], tmp_path / name)
+    given = []
+    for key, array in zip(keys or ["input_0"], arrays):
+        np.save(tmp_path / f"{key}.npy", array)
+        given += ["--input", f"{key}={tmp_path / key}.npy"]
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", "run", str(tmp_path / name), *given,
+         "--output", str(tmp_path / "out.npz")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with weft.ModeScope("eval"):
+        expected = net(*arrays)
+    found = np.load(tmp_path / "out.npz")
+    for result, key in zip(expected.values(), ("output_0", "output_1")):
+        np.testing.assert_allclose(found[key], result.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_nets_that_are_not_exported():
+    with pytest.raises(weft.UsageError, match="ends in .onnx or .weft"):
+        weft.export(Pair(), floats(2, 4), "net.pb")
+    with pytest.raises(weft.UsageError, match="weft.compile.*plan"):
+        weft.plan(Pair(), floats(2, 4))

@@ -1,5 +1,6 @@
-"""Tensors in Python's own protocols: numbers, formats, DLPack, pickle, copies."""
+"""Tensors in Python's own protocols: numbers, formats, DLPack, buffers, pickle, copies."""
 
+import array
 import copy
 import operator
 import pickle
@@ -11,9 +12,9 @@ import weft
 from weft._dtypes import NAMES
 
 
-def variable(array):
-    made = weft.Variable("w", array.dtype, array.shape)
-    made.assign(array)
+def variable(elements):
+    made = weft.Variable("w", elements.dtype, elements.shape)
+    made.assign(elements)
     return made
 
 
@@ -123,6 +124,27 @@ def test_dlpack_on_other_devices_is_refused(wanted):
         weft.arange(3).__dlpack__(copies=wanted)
 
 
+# ---- buffers -------------------------------------------------------------------------------------
+
+
+def test_the_buffer_protocol():
+    x = weft.arange(6).reshape(2, 3)
+    view = memoryview(x)
+    assert view.shape == (2, 3) and view.format == "l" and view.readonly
+    assert view.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert np.asarray(view).ctypes.data == x.numpy().ctypes.data  # nothing is copied
+    assert bytes(weft.asarray(b"abc")) == b"abc"
+    memory = array.array("f", range(64))
+    y = weft.asarray(memory)
+    memory[1] = 7
+    assert y.dtype == "f32" and y.numpy()[1] == 7  # it is read where it is
+    assert weft.tensor(memoryview(memory)).shape == (64,)
+    with pytest.raises(TypeError, match="read-only"):
+        view[0, 0] = 1
+    with pytest.raises((BufferError, ValueError)):  # which has no code in the protocol
+        memoryview(weft.ones((2,), "bf16"))
+
+
 # ---- pickle and copies ---------------------------------------------------------------------------
 
 
@@ -144,9 +166,9 @@ def test_pickles_hold_elements_out_of_band():
 
 
 def test_copies_of_tensors():
-    array = np.arange(4.0)
-    x = weft.asarray(array)
+    elements = np.arange(4.0)
+    x = weft.asarray(elements)
     deep = copy.deepcopy({"x": x, "again": x})
     assert copy.copy(x) is x and deep["x"] is deep["again"]
-    array[0] = 7
+    elements[0] = 7
     assert x.tolist() == [7, 1, 2, 3] and deep["x"].tolist() == [0, 1, 2, 3]

@@ -139,7 +139,8 @@ def test_program_in_fresh_environment(installed, environment, tmp_path):
     ).split()
     assert version.split()[1].startswith(package[0])
     assert "site-packages" in package[1] and str(TREE / "python") not in package[1]
-    assert len(list(Path(package[1]).parent.glob("_weft*.pyi"))) == 1
+    stubs = {path.stem for path in Path(package[1]).parent.glob("_weft/*.pyi")}
+    assert stubs == {"__init__", "_data", "_io", "_models", "_nn", "_train"}
 
 
 # Each line has the type that a reader expects, which mypy --strict finds in the installed package.
@@ -254,24 +255,70 @@ def not_run() -> None:
     weft.export(net, inputs, "net.onnx")
     print(plan, texts)
 """
-WRONG = {
-    "library": (TYPED, "text: str = train.plan(images, labels).arena_bytes", '"int".*"str"'),
-    "modules": (TYPED_MODULES, "count = net.parameters()", r'"list\[Variable\]".*"int"'),
-}
 
 
-@pytest.mark.parametrize("of", WRONG)
-def test_types_of_a_program(installed, environment, tmp_path, of):
-    brought.need("mypy")
-    right, wrong_line, message = WRONG[of]
+# The same for a program of torch.
+TYPED_TORCH = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import weft
+
+model = nn.Sequential(nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+x, y = torch.randn(8, 784), torch.randint(0, 10, (8,))
+step = weft.torch.step(model, F.cross_entropy, optimizer, clip_norm=1.0, offload=[])
+loss: torch.Tensor = step(x, y)
+planned: int = step.plan().memory_bytes
+plans = weft.plan(model, x, loss=lambda output: F.cross_entropy(output, y), on=["h100", "cpu"])
+seconds: float = plans["h100"].seconds
+fits: bool = all(plan.fits for plan in plans)
+remedies: list[tuple[str, float]] = plans["h100"].remedies
+live: dict[str, list[float]] = plans["cpu"].live_bytes
+weft.export(model, x, "net.onnx")
+batch = weft.torch.buckets([64, 128], pad={"labels": -100})({"ids": torch.ones(8, 100)})
+graphs: int = len(weft.torch.report().graphs)
+reasons: dict[str, int] = weft.torch.report().graph_breaks
+
+
+def not_run() -> None:
+    program: nn.Module = weft.torch.load("net.pt2")
+    callback = weft.torch.trainer_callback(precision="bf16")
+    recipe = weft.plan({"name": "letters"}, {"train.steps": 3}, on="h100")
+    keys: list[str] = list(recipe)
+    tables = weft.plan("mnist", on=["h100", "cpu"])
+    print(program, callback, keys, tables["h100"])
+"""
+# A line that mypy refuses behind each program, and what it says.
+WRONG = [
+    (TYPED, "text: str = train.plan(images, labels).arena_bytes", '"int".*"str"'),
+    (TYPED_MODULES, "count = net.parameters()", r'"list\[Variable\]".*"int"'),
+    (TYPED_TORCH, "weft.torch.step(model, F.cross_entropy, optimizer, clip=1)", 'argument "clip"'),
+    (TYPED_TORCH, 'weft.torch.step(model, "cross_entropy", optimizer)', '"str".*Callable'),
+    (TYPED_TORCH, "text: str = step(x, y)", '"Tensor".*"str"'),
+    (TYPED_TORCH, 'text: str = plans["h100"].memory_bytes', '"int".*"str"'),
+    (TYPED_TORCH, "weft.plan(model, x, on=3)", "No overload"),
+    (TYPED_TORCH, 'weft.export(3, x, "net.onnx")', '"int".*Module'),
+]
+
+
+PROGRAMS = {"library": TYPED, "modules": TYPED_MODULES, "torch": TYPED_TORCH}
+
+
+@pytest.mark.parametrize("right", PROGRAMS.values(), ids=PROGRAMS)
+def test_types_of_a_program(installed, environment, tmp_path, right):
+    brought.need("mypy", *(["torch"] if "import torch" in right else []))
     program = tmp_path / "program.py"
     program.write_text(right)
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "mypy"]
+    cache = installed.parents[1] / "mypy"  # of all programs
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache]
     run([*command, "--python-executable", installed, program], env=environment, cwd=tmp_path)
     wrong = tmp_path / "wrong.py"
-    wrong.write_text(f"{right}{wrong_line}\n")
-    with pytest.raises(AssertionError, match=message):
-        run([*command, "--python-executable", installed, wrong], env=environment, cwd=tmp_path)
+    for wrong_line, message in [rest for of, *rest in WRONG if of is right]:
+        wrong.write_text(f"{right}{wrong_line}\n")
+        with pytest.raises(AssertionError, match=message):
+            run([*command, "--python-executable", installed, wrong], env=environment, cwd=tmp_path)
     run([installed, program], env=environment, cwd=tmp_path)
 
 
@@ -398,10 +445,16 @@ def test_the_stub_has_each_public_name(installed, environment):
     script = """
         import ast, pathlib, re, weft
         from weft import _weft
-        tree = ast.parse(next(pathlib.Path(weft.__file__).parent.glob("_weft*.pyi")).read_text())
+        stubs = pathlib.Path(weft.__file__).parent / "_weft"
+        tree = ast.parse((stubs / "__init__.pyi").read_text())
         names = {node.name: node for node in tree.body if hasattr(node, "name")}
         public = {name for name in vars(_weft) if not name.startswith("_")}
         assert public <= set(names), public - set(names)
+        for name in "_nn", "_io", "_data", "_models", "_train":
+            said = {node.name for node in ast.parse((stubs / f"{name}.pyi").read_text()).body
+                    if hasattr(node, "name")}
+            public = {each for each in vars(getattr(_weft, name)) if not each.startswith("_")}
+            assert public <= said, (name, public - said)
         for name in "Adam", "AdamW", "SGD":
             [init] = [each for each in names[name].body if each.name == "__init__"]
             signature = getattr(_weft, name).__init__.__doc__.splitlines()[0]

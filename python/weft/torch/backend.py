@@ -7,6 +7,8 @@ import copy
 import sys
 import time
 import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
@@ -163,7 +165,8 @@ def prepare_dynamo():
         torch._dynamo.config.ignore_logging_functions.add(logging.warning_once)
 
 
-def backend(gm, example_inputs, *, mode=None, options=None):
+def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None,
+            options: Mapping[str, Any] | None = None) -> Callable[..., Any]:
     """The backend "weft" of torch.compile."""
     settings = Options.of(options)
     _check_devices(example_inputs)

@@ -1,6 +1,8 @@
 """Batches padded to few sizes, so that few plans are made."""
 
 import bisect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -9,7 +11,8 @@ from torch.utils import _pytree as pytree
 from .. import _weft as w
 
 
-def buckets(sizes, *, axis=1, pad=0):
+def buckets(sizes: Iterable[int], *, axis: int = 1,
+            pad: float | Mapping[str, float] = 0) -> Callable[[Any], Any]:
     """Returns a function that pads the tensors of a batch along an axis to the next of some sizes.
 
         bucketed = weft.torch.buckets([64, 128, 256], pad={"labels": -100})

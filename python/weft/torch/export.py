@@ -1,17 +1,18 @@
 """Torch models as files: ONNX, and plans that start without Python (weft compile)."""
 
 import os
-import tempfile
 import zipfile
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from .. import _weft as w
+from .._export import checked, write
 from .planning import Program, Traced, refusal
 
 
-def export(model, inputs, path):
+def export(model: torch.nn.Module, inputs: Any, path: str | os.PathLike[str]) -> None:
     """Writes the forward pass of a torch model, for inputs of these types.
 
         weft.export(model, x, "net.onnx")   an ONNX file
@@ -20,9 +21,7 @@ def export(model, inputs, path):
     inputs: a tensor, a tuple of arguments, or a dict of keyword arguments. The model is exported as
     in eval(), with the weights that it has now.
     """
-    path = os.fspath(path)
-    if not path.endswith((".onnx", ".weft")):
-        raise w.UsageError(f"[export] the name of the file ends in .onnx or .weft. Got {path}")
+    path = checked(path)
     model = getattr(model, "_orig_mod", model)  # what torch.compile() wraps
     if not isinstance(model, torch.nn.Module):
         raise w.UsageError(f"[export] a model is a torch.nn.Module. Got {type(model).__name__}")
@@ -49,20 +48,7 @@ def export(model, inputs, path):
     step = program.new_step(w.StepOptions(mode="eval", device="cpu"))
     names = _names(args, kwargs)
     with program.refusals(lambda failed: refusal("export", failed)):
-        if path.endswith(".onnx"):
-            _write_onnx(step, program, names, type(model).__name__, path)
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            between = os.path.join(folder, "model.onnx")
-            _write_onnx(step, program, names, type(model).__name__, between)
-            if w.main(["weft", "compile", between, "-o", path]) != 0:
-                raise w.Error(f"[export] {path} could not be compiled")
-
-
-def _write_onnx(step, program, names, name, path):
-    types = program.types
-    outputs = [f"output_{i}" for i in range(program.result_count)]
-    w._export_onnx(step, types, names, outputs, name, path)
+        write(step, program.types, names, program.result_count, type(model).__name__, path)
 
 
 def _names(args, kwargs):
@@ -77,7 +63,7 @@ def _names(args, kwargs):
     return names
 
 
-def load(path):
+def load(path: str | os.PathLike[str]) -> torch.nn.Module:
     """Returns the program of a torch.export file (.pt2) as a module, to plan, compile or export."""
     try:
         return torch.export.load(os.fspath(path)).module()

@@ -12,6 +12,8 @@ import json
 import os
 import time
 import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -257,7 +259,7 @@ class DevicePlan:
     name: str
     device: str
     fits: bool
-    state: dict
+    state: dict[str, int]
     arena_bytes: int
     constant_bytes: int
     staging_bytes: int
@@ -271,20 +273,20 @@ class DevicePlan:
     least_seconds: float
     seconds: float
     rematerialized: int
-    remedies: list  # of (change, seconds), the quickest first
+    remedies: list[tuple[str, float]]  # of (change, seconds), the quickest first
     refusal: str
-    live_bytes: dict  # in the arena during each kernel, by category
+    live_bytes: dict[str, list[float]]  # in the arena during each kernel, by category
 
     def _whole_state(self):
         """Returns the bytes that are there throughout a run, by what they are for."""
         return {**self.state, "constants": self.constant_bytes, "staging": self.staging_bytes}
 
-    def memory_svg(self):
+    def memory_svg(self) -> str:
         """Returns a picture of the plan's memory over its kernels, as SVG text."""
         return _svg.memory_svg(f"memory of a step on {self.name}", self._whole_state(),
                                self.live_bytes, self.arena_bytes)
 
-    def bars_svg(self):
+    def bars_svg(self) -> str:
         """Returns a picture of the plan's bytes by category, as SVG text."""
         bytes = _html.amounts(self._whole_state(), self.live_bytes, self.arena_bytes)
         return _svg.bars_svg(f"memory by category on {self.name}", {
@@ -294,17 +296,18 @@ class DevicePlan:
 class ModelPlan:
     """The plans of a model's step on devices; prints as a table."""
 
-    def __init__(self, model, plans, note, seconds):
+    def __init__(self, model: str, plans: Sequence[DevicePlan], note: str,
+                 seconds: float) -> None:
         self.model, self.note, self.trace_seconds = model, note, seconds
-        self.plans = {plan.name: plan for plan in plans}
+        self.plans: dict[str, DevicePlan] = {plan.name: plan for plan in plans}
 
-    def __getitem__(self, device):
+    def __getitem__(self, device: str) -> DevicePlan:
         return self.plans[device]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[DevicePlan]:
         return iter(self.plans.values())
 
-    def to_json(self):
+    def to_json(self) -> str:
         plans = [dataclasses.asdict(plan) for plan in self]
         for each in plans:
             del each["live_bytes"]  # a number for every kernel
@@ -361,8 +364,10 @@ class ModelPlan:
         return "".join(parts)
 
 
-def plan(model, inputs=(), *, on="cpu", loss=None, optimizer="adamw", precision="f32", memory=0,
-         recompute="automatic"):
+def plan(model: torch.nn.Module, inputs: Any = (), *, on: str | Sequence[str] = "cpu",
+         loss: Callable[[Any], torch.Tensor] | None = None,
+         optimizer: str | torch.optim.Optimizer | None = "adamw", precision: str = "f32",
+         memory: int | str = 0, recompute: str = "automatic") -> ModelPlan:
     """Plans a step of a torch model without allocating or running it.
 
         print(weft.plan(model, (x, y), on=["h100", "rtx4090"]))

@@ -35,32 +35,32 @@ class GraphReport:
     seconds: float = 0.0  # lowering and planning
     arena_bytes: int = 0  # of the largest plan; all plans share one arena
     argument_bytes: int = 0  # in torch's memory, at the most in one plan
-    fallbacks: list = dataclasses.field(default_factory=list)
+    fallbacks: list[Fallback] = dataclasses.field(default_factory=list)
 
 
 class Report:
     """Collects what happened since the start, or since reset(); print it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.reset()
 
-    def reset(self):
+    def reset(self) -> None:
         from torch._dynamo.utils import counters
 
-        self.graphs = []
+        self.graphs: list[GraphReport] = []
         self._breaks_before = counters["graph_break"].copy()
 
     @property
-    def plans(self):
+    def plans(self) -> int:
         return sum(graph.plans for graph in self.graphs)
 
     @property
-    def fallbacks(self):
+    def fallbacks(self) -> collections.Counter[Fallback]:
         """Fallbacks with their number of nodes."""
         return collections.Counter(f for graph in self.graphs for f in graph.fallbacks)
 
     @property
-    def graph_breaks(self):
+    def graph_breaks(self) -> dict[str, int]:
         """Reasons for which dynamo cut the program, with their number; dynamo counts them."""
         from torch._dynamo.utils import counters
 
@@ -101,6 +101,6 @@ class Report:
 _report = Report()
 
 
-def report():
+def report() -> Report:
     """Returns the report of this process."""
     return _report

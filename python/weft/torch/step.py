@@ -11,6 +11,8 @@ import inspect
 import types
 import warnings
 import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
@@ -30,6 +32,19 @@ from .table import decompositions
 
 MOST_PLANS = 64  # of a step: one for each type of batch
 MOST_SAME = 4  # plans for batches of the same shapes, behind which a warning says why
+
+
+class StepOptions(TypedDict, total=False):
+    """Options of step()."""
+
+    clip_norm: float | None
+    accumulate: int
+    memory: int | str
+    precision: str
+    recompute: str
+    offload: Sequence[str]
+    offload_folder: str
+    device: str
 
 
 class Step:
@@ -124,7 +139,7 @@ class Step:
         self.plans.append(plan)
         return plan
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         if not torch.is_grad_enabled():
             with torch.inference_mode(False), torch.enable_grad():
                 return self(*args, **kwargs)
@@ -223,7 +238,7 @@ class Step:
             "[step] a step is not copied, as its plans are of this process: save the state_dict() "
             "of model and optimizer, and make it anew with weft.torch.step()")
 
-    def plan(self):
+    def plan(self) -> w.PlanSummary:
         """Returns memory and time of the latest plan (weft.PlanSummary)."""
         if not self.plans or not self.plans[-1].runs:
             raise w.UsageError("[step] nothing is planned before the first call")
@@ -507,7 +522,8 @@ def _check_model(model):
                 f"[step] {name or 'the model'} has backward hooks, which a plan cannot call")
 
 
-def step(model, loss, optimizer, **options):
+def step(model: torch.nn.Module, loss: Callable[..., torch.Tensor] | None,
+         optimizer: torch.optim.Optimizer, **options: Unpack[StepOptions]) -> Step:
     """Makes a training step of a torch model that is one plan.
 
         step = weft.torch.step(model, torch.nn.functional.cross_entropy, optimizer)

@@ -1,9 +1,11 @@
 """weft in transformers' Trainer."""
 
+from typing import Any
+
 from .backend import backend, prepare_dynamo
 
 
-def trainer_callback(**options):
+def trainer_callback(**options: Any) -> Any:
     """Returns a callback that compiles the model by weft when training begins.
 
         Trainer(model=model, args=arguments, callbacks=[weft.torch.trainer_callback()])

@@ -8,6 +8,7 @@ import re
 
 import pytest
 import torch
+from functions import Doubling
 from torch import nn
 from torch.nn import functional as F
 
@@ -64,7 +65,7 @@ ROWS = {
         "test_backend.py::test_nested_tensors_run_in_torch",
         "test_backend.py::test_complex_numbers_stay_with_torch",
         "test_bad_input.py::test_sizes_that_depend_on_elements"],
-    "a process forked after weft started": ["../test_library.py::test_a_forked_child_is_told"],
+    "a process forked after weft started": ["../test_lifetime.py::test_a_forked_child_is_told"],
 }
 
 
@@ -354,17 +355,8 @@ def test_activation_checkpointing():
 
 
 def test_custom_functions_and_detach():
-    class Twice(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, dy):
-            return 2 * dy
-
     def f(x):
-        return (Twice.apply(x) * x.detach()).sum()
+        return (Doubling.apply(x) * x.detach()).sum()
 
     x = torch.randn(6, requires_grad=True)
     compiled(f)(x).backward()
