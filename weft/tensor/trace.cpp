@@ -171,12 +171,14 @@ Tensor grad(const Tensor& loss, const Variable& variable, std::source_location w
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,
                          std::source_location where) {
   CallSite here(where, "grad");
+  std::vector<Tensor> found = gradients(loss, values);
   for (const Tensor& value : values)
-    WEFT_CHECK(!value->is("scalar"),
-               "[grad] {} of full(), zeros() or ones() has no gradient, as what it is moved to is a "
-               "constant of its own. Hint: a Variable, or tensor() of elements.",
-               to_string(value.type()));
-  return gradients(loss, values);
+    WEFT_CHECK(
+        !value->is("scalar"),
+        "[grad] {} of full(), zeros() or ones() has no gradient, as what it is moved to is a "
+        "constant of its own. Hint: a Variable, or tensor() of elements.",
+        to_string(value.type()));
+  return found;
 }
 
 namespace {
