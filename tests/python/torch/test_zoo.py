@@ -1,7 +1,8 @@
 """Models of torchvision, torchaudio, timm, transformers and programs beside eager torch (zoo.py).
 
 `same` compares one forward and backward pass by torch.compile, `step` the losses of 20 steps by
-weft.torch.step(). The tables below name every model that is not like the others, and why.
+weft.torch.step(), `export` what onnxruntime computes of the file by weft.export(). The tables below
+name every model that is not like the others, and why.
 """
 
 import copy
@@ -13,6 +14,7 @@ import brought
 import pytest
 import torch
 import zoo
+from torch.utils import _pytree as pytree
 
 import weft
 import weft.torch
@@ -58,6 +60,19 @@ BREAKS = {
 # takes bfloat16 alone there.
 PLAN_REFUSED = {"mixtral_moe": "BF16|BFloat16"}
 
+# By model, why its forward pass is not exported, as the refusal says it.
+EXPORT_REFUSED = {
+    **PLAN_REFUSED,
+    "conformer": r"depends on elements of a tensor.*\(conformer\.py:",  # the longest length
+    "longformer": r"depends on elements of a tensor.*\(modeling_longformer\.py:",  # global tokens
+    "dit": "draws random numbers",
+    "vae": "draws random numbers",
+    "vit_mae": "draws random numbers",
+}
+
+# Models that read labels by a size that depends on elements, and that are exported without them.
+WITHOUT_LABELS = {"deberta_v3", "wav2vec2_ctc"}
+
 # Models whose first call installs hooks under a lock, which dynamo cannot trace: they are called
 # once before they are compiled, as a program would do.
 CALLED_BEFORE = {"mixtral_moe", "segformer"}
@@ -101,6 +116,11 @@ def warnings_of_models():
 
 def case_of(name):
     """Returns a model without dropout, with weights and a batch that depend on its name alone."""
+    case = case_in_float32(name)
+    return in_float64(case) if name in CHAOTIC else case
+
+
+def case_in_float32(name):
     entry = zoo.MODELS[name]
     package = zoo.missing_package(entry)
     if package is not None:
@@ -111,7 +131,7 @@ def case_of(name):
     if name in CALLED_BEFORE:
         with torch.no_grad():
             loss_of(case, case.module)
-    return in_float64(case) if name in CHAOTIC else case
+    return case
 
 
 def loss_of(case, module):
@@ -247,11 +267,46 @@ def test_plan(name):
     assert found["h100"].seconds > 0
 
 
+def computed_by_onnxruntime(path, inputs):
+    runtime = importlib.import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+    return session.run(None, {n: x.numpy() for n, x in zip(names, inputs, strict=True)})
+
+
+def tensors_of(tree):
+    return [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(zoo.MODELS))
+def test_export(name, tmp_path):
+    brought.need("onnxruntime")
+    module, args, kwargs, _ = case_in_float32(name)
+    kwargs = {k: x for k, x in kwargs.items() if k != "labels" or name not in WITHOUT_LABELS}
+    with torch.no_grad():
+        module(*args, **kwargs)  # so that batch norm has statistics
+        expected = tensors_of(module.eval()(*args, **kwargs))
+    path = tmp_path / "net.onnx"
+    if name in EXPORT_REFUSED:
+        with pytest.raises(RuntimeError, match=EXPORT_REFUSED[name]):
+            weft.export(module, kwargs or args, path)
+        return
+    weft.export(module, kwargs or args, path)
+    found = computed_by_onnxruntime(path, tensors_of((args, kwargs)))
+    for got, wanted in zip(found, expected, strict=True):
+        largest = float(wanted.abs().max()) if wanted.is_floating_point() else 0
+        torch.testing.assert_close(torch.from_numpy(got), wanted, rtol=0, atol=1e-4 * largest)
+
+
 def test_what_setup_brings_is_known():
     assert brought.is_brought("torch")
     assert not brought.is_brought("peft")  # which comes for the peers alone
 
 
 def test_the_tables_name_models_of_the_zoo():
-    tables = FAST, RANDOM, CHAOTIC, ROUGH, SLOW_RATE, FALLBACKS, BREAKS, CALLED_BEFORE
+    tables = FAST, RANDOM, CHAOTIC, ROUGH, SLOW_RATE, FALLBACKS, BREAKS, EXPORT_REFUSED
+    tables += WITHOUT_LABELS, CALLED_BEFORE
     assert {name for table in tables for name in table} <= set(zoo.MODELS)
