@@ -306,6 +306,15 @@ def test_what_setup_brings_is_known():
     assert not brought.is_brought("peft")  # which comes for the peers alone
 
 
+def test_a_missing_package_fails_where_all_are_brought(monkeypatch):
+    monkeypatch.setenv("WEFT_PYTHON_ALL", "1")
+    with pytest.raises(pytest.fail.Exception, match="no_such_package"):
+        brought.imported("no_such_package.part")
+    monkeypatch.delenv("WEFT_PYTHON_ALL")
+    with pytest.raises(pytest.skip.Exception, match="no_such_package"):
+        brought.need("torch", "no_such_package")
+
+
 def test_the_tables_name_models_of_the_zoo():
     tables = FAST, RANDOM, CHAOTIC, ROUGH, SLOW_RATE, FALLBACKS, BREAKS, EXPORT_REFUSED
     tables += WITHOUT_LABELS, CALLED_BEFORE

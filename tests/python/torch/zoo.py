@@ -11,9 +11,8 @@ import importlib
 import importlib.util
 import math
 
-import audio  # noqa: F401  (lets torchaudio's models load without its compiled part)
+import media  # noqa: F401  (before anything imports torchvision or torchaudio)
 import torch
-import vision  # noqa: F401  (declares torchvision's operators, before anything imports it)
 from torch import nn
 from torch.nn import functional as F
 
