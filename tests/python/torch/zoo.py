@@ -632,7 +632,8 @@ def vit_mae():
     module = built(
         "ViTMAEForPreTraining", "ViTMAEConfig", **PATCHED, decoder_num_attention_heads=4,
         decoder_hidden_size=64, decoder_num_hidden_layers=1, decoder_intermediate_size=128)
-    return Case(module, (), {"pixel_values": image(2, 3, 32)}, loss_of)
+    given = {"pixel_values": image(2, 3, 32), "noise": torch.rand(2, 16)}  # chooses the patches
+    return Case(module, (), given, loss_of)
 
 
 @model("transformers")
@@ -930,10 +931,10 @@ class VAE(nn.Module):
         self.decoder = nn.Sequential(
             nn.ConvTranspose2d(16, 8, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(8, 1, 4, 2, 1))
 
-    def forward(self, x):
+    def forward(self, x, noise):  # which it is given, as weft's own is another than torch's
         h = self.encoder(x)
         mean, log_variance = self.mean(h), self.log_variance(h)
-        z = mean + torch.randn_like(mean) * torch.exp(0.5 * log_variance)
+        z = mean + noise * torch.exp(0.5 * log_variance)
         y = torch.sigmoid(self.decoder(F.relu(self.rows(z)).view(-1, 16, 7, 7)))
         divergence = -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp())
         return F.binary_cross_entropy(y, x, reduction="sum") + divergence
@@ -941,7 +942,8 @@ class VAE(nn.Module):
 
 @model("own")
 def vae():
-    return Case(VAE(), (torch.rand(4, 1, 28, 28),), {}, lambda output: output / 4 / 784)
+    args = torch.rand(4, 1, 28, 28), torch.randn(4, 8)
+    return Case(VAE(), args, {}, lambda output: output / 4 / 784)
 
 
 class GAN(nn.Module):
