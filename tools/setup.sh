@@ -109,10 +109,11 @@ fi
 if [ "${1:-}" = --python-all ]; then
   models=(torch==2.13.0 timm==1.0.31 transformers==5.24.0 accelerate==1.15.0 lightning==2.6.6 expecttest==0.3.0
     scikit-learn==1.9.0 onnxruntime==1.32.0)
-  # The release of torchvision asks for another build of torch; its models alone are needed.
-  alone=(--no-deps torchvision==0.28.0)
+  # The releases of torchvision and torchaudio ask for another build of torch; their models alone
+  # are needed, which import where the packages themselves do not.
+  alone=(--no-deps torchvision==0.28.0 torchaudio==2.11.1)
   bring_packages python-venv "libraries of models" expecttest "${models[@]}"
-  bring_packages python-venv "torchvision's models" scipy "${alone[@]}"
+  bring_packages python-venv "models of torchvision and torchaudio" scipy "${alone[@]}"
 fi
 [ "${1:-}" = --cuda ] || exit 0
 

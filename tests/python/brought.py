@@ -1,5 +1,6 @@
 """Packages that tests need, and how the tree is found as an installed package would be."""
 
+import importlib
 import importlib.util
 import os
 import pathlib
@@ -22,13 +23,26 @@ def missing(package):
         pytest.fail(f"{package} is not installed, which tools/setup.sh --python-all brings")
     if os.environ.get("CI") == "1" and is_brought(package):
         pytest.fail(f"{package} is not installed, which tools/setup.sh --python brings")
-    pytest.skip(f"needs {package}")
+    pytest.skip(f"needs {package}", allow_module_level=True)
+
+
+def is_installed(package):
+    """Returns whether a package can be imported; a folder without __init__.py, as
+    tests/python/torch, is none."""
+    found = importlib.util.find_spec(package)
+    return found is not None and found.origin is not None
 
 
 def need(*packages):
     for package in packages:
-        if importlib.util.find_spec(package) is None:
+        if not is_installed(package):
             missing(package)
+
+
+def imported(module):
+    """Returns a module of a package that a test needs."""
+    need(module.partition(".")[0])
+    return importlib.import_module(module)
 
 
 def environment(folder):

@@ -3,6 +3,7 @@
 import json
 import os
 
+import brought
 import numpy as np
 import pytest
 
@@ -111,7 +112,7 @@ def test_tables(tmp_path):
 
 
 def test_a_tokenizer_gives_the_ids_of_the_tokenizers_library(tmp_path):
-    tokenizers = pytest.importorskip("tokenizers")
+    tokenizers = brought.imported("tokenizers")
     theirs = tokenizers.Tokenizer(tokenizers.models.BPE())
     theirs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     theirs.decoder = tokenizers.decoders.ByteLevel()
@@ -154,7 +155,7 @@ def test_instructions_learn_the_answers_alone(tmp_path):
 
 
 def test_chat_templates():
-    jinja2 = pytest.importorskip("jinja2")
+    jinja2 = brought.imported("jinja2")
     text = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos }}{% endfor %}"
             "{% if add_generation_prompt %}<assistant>{% endif %}")
     messages = [{"role": "user", "content": "Grüße"}, {"role": "assistant", "content": "Hi"}]

@@ -3,9 +3,9 @@
 import pathlib
 import re
 
-import pytest
+import brought
 
-torch = pytest.importorskip("torch")
+torch = brought.imported("torch")
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "python.md"
 

@@ -3,6 +3,7 @@
 import pickle
 import sys
 
+import brought
 import numpy as np
 import pytest
 
@@ -142,7 +143,7 @@ def test_wrong_calls_end_with_the_line_of_the_program(what):
 
 
 def test_an_error_in_torch_names_the_line_of_the_program():
-    torch = pytest.importorskip("torch")
+    torch = brought.imported("torch")
     compiled = torch.compile(torch.nn.Linear(2, 2), backend=weft.torch.backend, options={"size": 1})
     with pytest.raises(Exception) as error:  # dynamo's own, around weft's
         line = sys._getframe().f_lineno + 1

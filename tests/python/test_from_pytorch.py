@@ -224,18 +224,18 @@ LIVING = {}  # what stays until the process ends
 
 
 def save_zeros(net, file):
-    numpy_files = pytest.importorskip("safetensors.numpy")
+    numpy_files = brought.imported("safetensors.numpy")
     zeros = {name: np.zeros(tuple(value.shape), "f4") for name, value in net.state_dict().items()}
     numpy_files.save_file(zeros, file)
 
 
 def save_llama(folder):
     """Writes a published model as transformers saves it, and returns transformers."""
-    torch = pytest.importorskip("torch")
+    torch = brought.imported("torch")
     # transformers imports torchvision, whose operators are declared as long as this lives.
-    if "vision" not in LIVING:
-        LIVING["vision"] = runpy.run_path(str(pathlib.Path(__file__).parent / "torch/vision.py"))
-    transformers = pytest.importorskip("transformers")
+    if "media" not in LIVING:
+        LIVING["media"] = runpy.run_path(str(pathlib.Path(__file__).parent / "torch/media.py"))
+    transformers = brought.imported("transformers")
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
         vocab_size=32, hidden_size=32, intermediate_size=48, num_hidden_layers=1,
@@ -251,7 +251,7 @@ def tensors(library):
         tensor = weft.tensor
         scope = {"weft": weft, "nn": nn, "optim": optim, "F": weft}
     else:
-        torch = pytest.importorskip("torch")
+        torch = brought.imported("torch")
         scope = {}
 
         def tensor(array):

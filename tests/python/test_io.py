@@ -4,6 +4,7 @@ import csv
 import gzip
 import struct
 
+import brought
 import numpy as np
 import pytest
 
@@ -25,7 +26,7 @@ def net():
 
 
 def test_a_net_goes_to_a_file_and_back(tmp_path):
-    numpy_files = pytest.importorskip("safetensors.numpy")
+    numpy_files = brought.imported("safetensors.numpy")
     first, second, file = net(), net(), tmp_path / "net.safetensors"
     io.save(first, file)
     for name, array in numpy_files.load_file(file).items():
@@ -36,7 +37,7 @@ def test_a_net_goes_to_a_file_and_back(tmp_path):
 
 
 def test_arrays_by_name(tmp_path):
-    numpy_files = pytest.importorskip("safetensors.numpy")
+    numpy_files = brought.imported("safetensors.numpy")
     file = tmp_path / "some.safetensors"
     arrays = {"a": floats(2, 3), "b": np.arange(5), "c": weft.tensor([1.0, 2.0])}
     io.save(arrays, file, metadata={"by": "weft"})
@@ -51,7 +52,7 @@ def test_arrays_by_name(tmp_path):
 
 
 def test_a_folder_is_what_transformers_reads(tmp_path):
-    files = pytest.importorskip("safetensors.numpy")
+    files = brought.imported("safetensors.numpy")
     made = net()
     io.save_folder(made, tmp_path / "out", {"config.json": '{"model_type": "own"}'})
     written = files.load_file(tmp_path / "out" / "model.safetensors")

@@ -8,6 +8,7 @@ import textwrap
 import warnings
 from xml.etree import ElementTree
 
+import brought
 import numpy as np
 import pytest
 
@@ -150,7 +151,7 @@ def test_a_notebook_has_one_display_with_the_curve_at_the_end(monkeypatch, capsy
 
 
 def test_values_of_a_loop_may_be_tensors():
-    torch = pytest.importorskip("torch")
+    torch = brought.imported("torch")
     run = weft.progress([1])
     for _ in run:
         with warnings.catch_warnings():
@@ -211,7 +212,7 @@ def test_a_cell_of_weft_finds_its_kernels_again(tmp_path):
 
 
 def test_a_cell_of_torch_finds_its_plans_again(tmp_path):
-    pytest.importorskip("torch")
+    brought.need("torch")
     run_cells("""
         import torch, weft.torch
         from torch import nn

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 
+import brought
 import numpy as np
 import pytest
 from support import floats, run
@@ -145,7 +146,7 @@ def test_a_child_of_a_process_that_computed_nothing_computes():
 
 
 def test_weft_torch_needs_no_import_of_its_own():
-    pytest.importorskip("torch")
+    brought.need("torch")
     done = run("import weft; print(weft.torch.step.__name__); weft.nothing")
     assert done.stdout == "step\n" and "no attribute 'nothing'" in done.stderr
 

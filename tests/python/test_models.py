@@ -7,17 +7,18 @@ import signal
 import threading
 import time
 
+import brought
 import numpy as np
 import pytest
 
 import weft
 from weft import models
 
-torch = pytest.importorskip("torch")
-# Declares torchvision's operators, before transformers imports it, for as long as it lives.
-VISION = runpy.run_path(str(pathlib.Path(__file__).parent / "torch" / "vision.py"))
-transformers = pytest.importorskip("transformers")
-tokenizers = pytest.importorskip("tokenizers")
+torch = brought.imported("torch")
+# transformers imports torchvision, whose operators are declared as long as this lives.
+MEDIA = runpy.run_path(str(pathlib.Path(__file__).parent / "torch" / "media.py"))
+transformers = brought.imported("transformers")
+tokenizers = brought.imported("tokenizers")
 
 TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
 

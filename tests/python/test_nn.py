@@ -7,13 +7,14 @@ import subprocess
 import sys
 import weakref
 
+import brought
 import numpy as np
 import pytest
 
 import weft
 from weft import nn, optim
 
-torch = pytest.importorskip("torch")
+torch = brought.imported("torch")
 RNG = np.random.default_rng(0)
 
 

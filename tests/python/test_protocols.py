@@ -5,6 +5,7 @@ import copy
 import operator
 import pickle
 
+import brought
 import numpy as np
 import pytest
 
@@ -104,7 +105,7 @@ def test_dlpack_copies_on_request():
     copied[0, 0] = 7
     assert x.tolist() == [[0, 1, 2], [3, 4, 5]] and copied.tolist() == [[7, 1, 2], [3, 4, 5]]
     assert np.from_dlpack(weft.zeros((0, 3)), copy=True).shape == (0, 3)
-    torch = pytest.importorskip("torch")
+    torch = brought.imported("torch")
     torch.from_dlpack(x, copy=True).zero_()
     assert x.sum().item() == 15 and torch.from_dlpack(x).tolist() == x.tolist()
 

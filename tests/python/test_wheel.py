@@ -344,7 +344,7 @@ def test_examples_of_the_readme(installed, environment, tmp_path, number):
         (TREE / "python/README.md").read_text().split("```python\n")[number + 1].split("```")[0]
     )
     if "import torch" in example:
-        pytest.importorskip("torch.nn")
+        brought.need("torch")
     run([installed, "-c", example], env=environment, cwd=tmp_path)
 
 
@@ -411,14 +411,14 @@ def order_of(other, first):
 @pytest.mark.parametrize("other", ["numpy", "torch", "sklearn", "onnxruntime"])
 def test_beside(installed, environment, tmp_path, other, first):
     if not (site_packages() / other).exists():
-        pytest.skip(f"{other} is not in this environment")
+        brought.missing(other)
     assert run([installed, "-c", order_of(other, first)], env=environment, cwd=tmp_path) == "both\n"
 
 
 @pytest.mark.parametrize("first", ["weft", "torch"])
 def test_torch_compiles_with_weft(installed, environment, tmp_path, first):
     """torch.compile finds the backend by its name, whichever was imported first."""
-    pytest.importorskip("torch.nn")  # tests/python/torch is no torch
+    brought.need("torch")
     second = "torch" if first == "weft" else "weft"
     script = f"""
         import {first}, {second}, torch

@@ -38,7 +38,7 @@ from .state import Stated, assigning
 from .table import decompositions
 
 
-_TORCH_FOLDER = os.path.dirname(torch.__file__)
+_TORCH_FOLDER = os.path.join(os.path.dirname(torch.__file__), "")  # torchvision's is no part of it
 _OPTIMIZERS = {
     "adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD,
 }

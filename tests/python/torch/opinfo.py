@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's own OpInfo samples through the table of ATen operations, beside torch's results.
 
-    opinfo.py [--grad] [--samples K] [--json FILE] [OPERATOR ...]
+    opinfo.py [--grad] [--samples K] [--json FILE] [--seen FILE] [OPERATOR ...]
 
 Each operator ends in one of these classes: whole (all samples agree, in plans alone), part (some
 do, others lack a rule), missing (none has all rules), wrong (numbers differ), error, skipped (no
@@ -112,9 +112,6 @@ def check(op, sample, with_gradient, seen):
         raise
     except Exception as error:
         return "error", f"capture: {type(error).__name__}: {error}"
-    for node in gm.graph.nodes:
-        if node.op == "call_function":
-            seen.add(str(node.target))
     reasons = sorted({
         f"{n.target}: {why_unsupported(n)}" for n in gm.graph.nodes
         if n.op == "call_function" and why_unsupported(n)})
@@ -133,6 +130,7 @@ def check(op, sample, with_gradient, seen):
             torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5, equal_nan=True)
     except (AssertionError, ValueError) as error:
         return "wrong", str(error)
+    seen.update(str(node.target) for node in gm.graph.nodes if node.op == "call_function")
     return "ok", ""
 
 
@@ -170,6 +168,7 @@ def main():
     parser.add_argument("--grad", action="store_true", help="gradients instead of results")
     parser.add_argument("--samples", type=int, default=3)
     parser.add_argument("--json", help="file to write one line an operator to")
+    parser.add_argument("--seen", help="file to write the ATen operations of right samples to")
     parser.add_argument("operators", nargs="*")
     options = parser.parse_args()
 
@@ -192,6 +191,9 @@ def main():
             print(json.dumps({"operator": name_of(op), "class": kind, "reasons": reasons}),
                   file=out, flush=True)
     print(dict(total), f"{time.time() - begin:.0f} s, {len(seen)} ATen operations")
+    if options.seen:
+        with open(options.seen, "w") as file:
+            file.write("\n".join(sorted(seen)))
     return 1 if total["wrong"] or total["error"] else 0
 
 

@@ -1,14 +1,18 @@
 """PyTorch's own samples of every operator (opinfo.py): none is wrong, and how many are whole."""
 
+import functools
 import json
 import pathlib
 import subprocess
 import sys
 
+import brought
 import pytest
+import test_rules
 import torch
 
 import weft.torch
+from weft.torch.rules import RULES
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -35,16 +39,38 @@ NOT_CAPTURED = {
 FLOORS = {"forward": 506, "gradients": 434}  # operators that were whole when this was written
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Returns a function that runs opinfo.py in a mode, once, and returns its files' folder."""
+    brought.need("expecttest")  # without which torch.testing._internal has no op_db
+
+    @functools.cache
+    def run_of(mode):
+        folder = tmp_path_factory.mktemp(mode)
+        command = [
+            sys.executable, FOLDER / "opinfo.py", "--json", folder / "found.jsonl", "--seen",
+            folder / "seen.txt"]
+        # A process of its own, as the samples set alarms and leave dynamo's caches behind.
+        subprocess.run(
+            command + (["--grad"] if mode == "gradients" else []), stdout=subprocess.DEVNULL,
+            check=False, timeout=1800)
+        return folder
+
+    return run_of
+
+
+@pytest.mark.slow
+def test_every_rule_is_seen(run):
+    """By a sample with torch's numbers, or by a test of its own (test_rules.py)."""
+    rules = {str(target) for target in RULES}
+    seen = {name for mode in FLOORS for name in (run(mode) / "seen.txt").read_text().split()}
+    assert not rules - seen - test_rules.names_of_tested()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", list(FLOORS))
-def test_operators(mode, tmp_path):
-    pytest.importorskip("expecttest")  # without which torch.testing._internal has no op_db
-    found = tmp_path / "found.jsonl"
-    command = [sys.executable, FOLDER / "opinfo.py", "--json", found]
-    # A process of its own, as the samples set alarms and leave dynamo's caches behind.
-    subprocess.run(
-        command + (["--grad"] if mode == "gradients" else []), stdout=subprocess.DEVNULL,
-        check=False, timeout=1800)
+def test_operators(mode, run):
+    found = run(mode) / "found.jsonl"
     operators = [json.loads(line) for line in found.read_text().splitlines()]
     classes = {each["operator"]: each["class"] for each in operators}
     reasons = {each["operator"]: " | ".join(each["reasons"])[:300] for each in operators}

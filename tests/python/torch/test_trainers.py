@@ -12,7 +12,7 @@ from torch._dynamo.backends import registry
 
 import weft.torch
 
-import vision  # noqa: F401  declares torchvision's operators, which these libraries may load
+import media  # noqa: F401  before these libraries load torchvision or torchaudio
 
 pytestmark = pytest.mark.slow
 

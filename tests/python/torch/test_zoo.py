@@ -1,18 +1,19 @@
-"""Models of torchvision, timm, transformers and programs beside eager torch (zoo.py).
+"""Models of torchvision, torchaudio, timm, transformers and programs beside eager torch (zoo.py).
 
 `same` compares one forward and backward pass by torch.compile, `step` the losses of 20 steps by
-weft.torch.step(). The tables below name every model that is not like the others, and why.
+weft.torch.step(), `export` what onnxruntime computes of the file by weft.export(). The tables below
+name every model that is not like the others, and why.
 """
 
 import copy
 import importlib
 import importlib.util
-import math
 
 import brought
 import pytest
 import torch
 import zoo
+from torch.utils import _pytree as pytree
 
 import weft
 import weft.torch
@@ -22,23 +23,23 @@ FAST = {
     "mlp", "lenet", "resnet_small", "gru_classifier", "nanogpt", "torch_transformer", "conv1d_tcn",
     "siamese_triplet", "vit", "mixer", "gpt2", "bert"}
 
-# Models that draw random numbers in training, which are others than torch's.
-RANDOM = {"vae", "vit_mae"}
-
-# Deep nets of batch norm and relu, whose losses float32 tells apart within a few steps: a change of
-# all weights by 1e-15 grows to a hundredth of the loss in 8 steps of resnet50, in torch as in weft.
-# They are compared in float64, for fewer steps.
+# Deep nets of batch norm and relu, whose losses float32 tells apart within a few steps: they are
+# compared in float64.
 CHAOTIC = {
     "resnet18", "resnet50", "wide_resnet", "resnext", "mobilenet_v2", "efficientnet_b0",
     "efficientnet_lite", "mnasnet", "shufflenet_v2", "googlenet", "vgg11_bn", "densenet"}
-CHAOTIC_STEPS = 5
+
+# Those of them that float64 tells apart within 20 steps, so that fewer are compared: a change of
+# all weights by 1e-15 grows to a tenth of the loss in 7 steps of resnet50, in torch as in weft. In
+# the others the losses part by a jump, as at the kink of a relu, at the tenth step or later.
+FEW_STEPS = {"resnet50": 5, "efficientnet_lite": 5, "mnasnet": 10, "mobilenet_v2": 10}
 
 # Those of them whose float32 gradients of one pass differ by 2 in 100 from torch's float64 ones,
 # torch's own or weft's.
 ROUGH = {"resnet50", "mobilenet_v2", "shufflenet_v2", "googlenet"}
 
 # Nets that the usual rate of 0.01 brings to a loss of 0, or throws about.
-SLOW_RATE = {"vit", "squeezenet", "resnetv2", *CHAOTIC}
+SLOW_RATE = {"vit", "squeezenet", "resnetv2", "wav2vec2_ctc", *CHAOTIC}
 
 # By model, the operations that torch computes between plans.
 FALLBACKS = {}
@@ -50,11 +51,24 @@ BREAKS = {
     "wav2vec2": "sets requires_grad of a hidden tensor, and reads a ContextVar",
     "hubert": "sets requires_grad of a hidden tensor, and reads a ContextVar",
     "wav2vec2_ctc": "reads labels by masked_select(), of a size that depends on elements",
+    "conformer": "reads the longest of its lengths by item()",
+    "wav2vec2_audio": "branches on a random number that it reads by item(), to drop a layer",
 }
 
 # Models that torch itself does not trace on tensors without memory: its product of groups of rows
 # takes bfloat16 alone there.
 PLAN_REFUSED = {"mixtral_moe": "BF16|BFloat16"}
+
+# By model, why its forward pass is not exported, as the refusal says it.
+EXPORT_REFUSED = {
+    **PLAN_REFUSED,
+    "conformer": r"depends on elements of a tensor.*\(conformer\.py:",  # the longest length
+    "longformer": r"depends on elements of a tensor.*\(modeling_longformer\.py:",  # global tokens
+    "dit": "draws random numbers",
+}
+
+# Models that read labels by a size that depends on elements, and that are exported without them.
+WITHOUT_LABELS = {"deberta_v3", "wav2vec2_ctc"}
 
 # Models whose first call installs hooks under a lock, which dynamo cannot trace: they are called
 # once before they are compiled, as a program would do.
@@ -99,6 +113,11 @@ def warnings_of_models():
 
 def case_of(name):
     """Returns a model without dropout, with weights and a batch that depend on its name alone."""
+    case = case_in_float32(name)
+    return in_float64(case) if name in CHAOTIC else case
+
+
+def case_in_float32(name):
     entry = zoo.MODELS[name]
     package = zoo.missing_package(entry)
     if package is not None:
@@ -109,7 +128,7 @@ def case_of(name):
     if name in CALLED_BEFORE:
         with torch.no_grad():
             loss_of(case, case.module)
-    return in_float64(case) if name in CHAOTIC else case
+    return case
 
 
 def loss_of(case, module):
@@ -176,11 +195,8 @@ def test_same(name):
     case = case_of(name)
     eager, expected, got = passes(case)
     of_loss, of_gradients = distances(got, expected)
-    if name in RANDOM:
-        assert math.isfinite(got[0]) and of_loss < 0.1 and math.isfinite(of_gradients)
-    else:
-        assert of_loss <= 1e-5
-        assert of_gradients <= 1e-4
+    assert of_loss <= 1e-5
+    assert of_gradients <= 1e-4
     for (key, buffer), other in zip(case.module.named_buffers(), eager.buffers(), strict=True):
         torch.testing.assert_close(buffer, other, rtol=1e-4, atol=1e-5, msg=key)
     report = weft.torch.report()
@@ -205,23 +221,16 @@ def test_chaotic_nets_in_float32(name):
 @pytest.mark.parametrize("name", names())
 def test_step(name):
     case = case_of(name)
-    if name in BREAKS:
-        with pytest.raises(torch._dynamo.exc.TorchDynamoException):
-            curve_of_step(case, 1e-2, 1)
-        eager = copy.deepcopy(case.module)
-        compiled = torch.compile(lambda: loss_of(case, case.module), backend=weft.torch.backend)
-        got = curve_of_eager(case, case.module, 1e-2, compiled=compiled)
-        assert got == pytest.approx(curve_of_eager(case, eager, 1e-2), rel=1e-3)
-        return
     rate = 1e-3 if name in SLOW_RATE else 1e-2
-    steps = CHAOTIC_STEPS if name in CHAOTIC else STEPS
+    steps = FEW_STEPS.get(name, STEPS)
     eager = copy.deepcopy(case.module)
-    got = curve_of_step(case, rate, steps)
-    if name in RANDOM:
-        assert all(math.isfinite(loss) for loss in got)
-        with torch.no_grad():
-            assert any((p != q).any() for p, q in zip(case.module.parameters(), eager.parameters()))
-        return
+    if name in BREAKS:
+        with pytest.raises((torch._dynamo.exc.TorchDynamoException, weft.UsageError)):
+            curve_of_step(case, rate, 1)
+        compiled = torch.compile(lambda: loss_of(case, case.module), backend=weft.torch.backend)
+        got = curve_of_eager(case, case.module, rate, steps, compiled)
+    else:
+        got = curve_of_step(case, rate, steps)
     expected = curve_of_eager(case, eager, rate, steps)
     assert got == pytest.approx(expected, rel=1e-3)
     assert expected[-1] != pytest.approx(expected[0], rel=1e-3)  # or the curve would say nothing
@@ -245,10 +254,55 @@ def test_plan(name):
     assert found["h100"].seconds > 0
 
 
+def computed_by_onnxruntime(path, inputs):
+    runtime = importlib.import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+    return session.run(None, {n: x.numpy() for n, x in zip(names, inputs, strict=True)})
+
+
+def tensors_of(tree):
+    return [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(zoo.MODELS))
+def test_export(name, tmp_path):
+    brought.need("onnxruntime")
+    module, args, kwargs, _ = case_in_float32(name)
+    kwargs = {k: x for k, x in kwargs.items() if k != "labels" or name not in WITHOUT_LABELS}
+    with torch.no_grad():
+        module(*args, **kwargs)  # so that batch norm has statistics
+        expected = tensors_of(module.eval()(*args, **kwargs))
+    path = tmp_path / "net.onnx"
+    if name in EXPORT_REFUSED:
+        with pytest.raises(RuntimeError, match=EXPORT_REFUSED[name]):
+            weft.export(module, kwargs or args, path)
+        return
+    weft.export(module, kwargs or args, path)
+    found = computed_by_onnxruntime(path, tensors_of((args, kwargs)))
+    for got, wanted in zip(found, expected, strict=True):
+        largest = float(wanted.abs().max()) if wanted.is_floating_point() else 0
+        torch.testing.assert_close(torch.from_numpy(got), wanted, rtol=0, atol=1e-4 * largest)
+
+
 def test_what_setup_brings_is_known():
-    assert brought.is_brought("torch") and not brought.is_brought("peft")  # which comes for the peers alone
+    assert brought.is_brought("torch")
+    assert not brought.is_brought("peft")  # which comes for the peers alone
+
+
+def test_a_missing_package_fails_where_all_are_brought(monkeypatch):
+    monkeypatch.setenv("WEFT_PYTHON_ALL", "1")
+    with pytest.raises(pytest.fail.Exception, match="no_such_package"):
+        brought.imported("no_such_package.part")
+    monkeypatch.delenv("WEFT_PYTHON_ALL")
+    with pytest.raises(pytest.skip.Exception, match="no_such_package"):
+        brought.need("torch", "no_such_package")
 
 
 def test_the_tables_name_models_of_the_zoo():
-    tables = FAST, RANDOM, CHAOTIC, ROUGH, SLOW_RATE, FALLBACKS, BREAKS, CALLED_BEFORE
+    tables = FAST, CHAOTIC, FEW_STEPS, ROUGH, SLOW_RATE, FALLBACKS, BREAKS, EXPORT_REFUSED
+    tables += WITHOUT_LABELS, CALLED_BEFORE
     assert {name for table in tables for name in table} <= set(zoo.MODELS)

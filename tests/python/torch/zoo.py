@@ -11,14 +11,15 @@ import importlib
 import importlib.util
 import math
 
+import media  # noqa: F401  (before anything imports torchvision or torchaudio)
 import torch
-import vision  # noqa: F401  (declares torchvision's operators, before anything imports it)
 from torch import nn
 from torch.nn import functional as F
 
 Case = collections.namedtuple("Case", "module args kwargs loss")
 Entry = collections.namedtuple("Entry", "name group make")
-PACKAGES = {"vision": "torchvision", "timm": "timm", "transformers": "transformers"}
+PACKAGES = {
+    "vision": "torchvision", "audio": "torchaudio", "timm": "timm", "transformers": "transformers"}
 MODELS = {}
 
 
@@ -269,6 +270,87 @@ def lraspp():
     return Case(
         module, (image(4, 3, 64),), {},
         lambda output: F.cross_entropy(output["out"], target, ignore_index=4))
+
+
+# ---- audio: torchaudio's nets, with few and narrow layers
+def audio_net(name, **options):
+    return getattr(importlib.import_module("torchaudio.models"), name)(**options)
+
+
+@model("audio")
+def conformer():
+    module = audio_net(
+        "Conformer", input_dim=32, num_heads=4, ffn_dim=64, num_layers=2,
+        depthwise_conv_kernel_size=7)
+    target = torch.randn(3, 12, 32)
+    return Case(
+        module, (torch.randn(3, 12, 32), torch.tensor([12, 10, 7])), {},
+        lambda output: F.mse_loss(output[0], target))
+
+
+@model("audio")
+def emformer():
+    module = audio_net(
+        "Emformer", input_dim=32, num_heads=4, ffn_dim=64, num_layers=2, segment_length=4,
+        left_context_length=4, right_context_length=1, max_memory_size=2)
+    target = torch.randn(1, 12, 32)  # of one sequence, as more read their longest length by item()
+    return Case(
+        module, (torch.randn(1, 13, 32), torch.tensor([12])), {},
+        lambda output: F.mse_loss(output[0], target))
+
+
+@model("audio")
+def conv_tasnet():
+    module = audio_net(
+        "ConvTasNet", enc_num_feats=32, msk_num_feats=16, msk_num_hidden_feats=32,
+        msk_num_layers=2, msk_num_stacks=2)
+    target = torch.randn(2, 2, 400)
+    return Case(
+        module, (torch.randn(2, 1, 400),), {}, lambda output: F.mse_loss(output, target))
+
+
+@model("audio")
+def deepspeech():
+    module = audio_net("DeepSpeech", n_feature=16, n_hidden=32, n_class=10)
+    target = labels(24)
+    return Case(
+        module, (torch.randn(2, 1, 12, 16),), {},
+        lambda output: F.nll_loss(output.flatten(0, 1), target))
+
+
+@model("audio")
+def wav2letter():
+    module = audio_net("Wav2Letter", num_classes=10, input_type="mfcc", num_features=13)
+    target = labels(2 * 21).view(2, 21)
+    return Case(
+        module, (torch.randn(2, 13, 40),), {}, lambda output: F.nll_loss(output, target))
+
+
+@model("audio")
+def wavernn():
+    module = audio_net(
+        "WaveRNN", upsample_scales=[2, 2], n_classes=16, hop_length=4, n_res_block=2, n_rnn=32,
+        n_fc=32, n_freq=16, n_hidden=16, n_output=16)
+    target = labels(2 * 12, 16)
+    return Case(
+        module, (torch.randn(2, 1, 12), torch.randn(2, 1, 16, 7)), {},
+        lambda output: F.cross_entropy(output.flatten(0, 2), target))
+
+
+@model("audio")
+def wav2vec2_audio():
+    module = audio_net(
+        "wav2vec2_model", extractor_mode="layer_norm",
+        extractor_conv_layer_config=[(32, 10, 5), (32, 3, 2), (32, 3, 2)],
+        extractor_conv_bias=True, encoder_embed_dim=64, encoder_projection_dropout=0.1,
+        encoder_pos_conv_kernel=16, encoder_pos_conv_groups=4, encoder_num_layers=2,
+        encoder_num_heads=4, encoder_attention_dropout=0.1, encoder_ff_interm_features=128,
+        encoder_ff_interm_dropout=0.1, encoder_dropout=0.1, encoder_layer_norm_first=True,
+        encoder_layer_drop=0.0, aux_num_out=10)
+    target = labels(2)
+    return Case(
+        module, (torch.randn(2, 800),), {},
+        lambda output: F.cross_entropy(output[0].mean(1), target))
 
 
 # ---- timm: nets by name, with few and narrow layers
@@ -550,7 +632,8 @@ def vit_mae():
     module = built(
         "ViTMAEForPreTraining", "ViTMAEConfig", **PATCHED, decoder_num_attention_heads=4,
         decoder_hidden_size=64, decoder_num_hidden_layers=1, decoder_intermediate_size=128)
-    return Case(module, (), {"pixel_values": image(2, 3, 32)}, loss_of)
+    given = {"pixel_values": image(2, 3, 32), "noise": torch.rand(2, 16)}  # chooses the patches
+    return Case(module, (), given, loss_of)
 
 
 @model("transformers")
@@ -848,10 +931,10 @@ class VAE(nn.Module):
         self.decoder = nn.Sequential(
             nn.ConvTranspose2d(16, 8, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(8, 1, 4, 2, 1))
 
-    def forward(self, x):
+    def forward(self, x, noise):  # which it is given, as weft's own is another than torch's
         h = self.encoder(x)
         mean, log_variance = self.mean(h), self.log_variance(h)
-        z = mean + torch.randn_like(mean) * torch.exp(0.5 * log_variance)
+        z = mean + noise * torch.exp(0.5 * log_variance)
         y = torch.sigmoid(self.decoder(F.relu(self.rows(z)).view(-1, 16, 7, 7)))
         divergence = -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp())
         return F.binary_cross_entropy(y, x, reduction="sum") + divergence
@@ -859,7 +942,8 @@ class VAE(nn.Module):
 
 @model("own")
 def vae():
-    return Case(VAE(), (torch.rand(4, 1, 28, 28),), {}, lambda output: output / 4 / 784)
+    args = torch.rand(4, 1, 28, 28), torch.randn(4, 8)
+    return Case(VAE(), args, {}, lambda output: output / 4 / 784)
 
 
 class GAN(nn.Module):

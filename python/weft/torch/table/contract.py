@@ -31,7 +31,7 @@ def product_in(call, a, b, dtype):
 
 @rule(aten._int_mm.default)
 def int_mm(call, a, b):
-    return cast(w.matmul(a, b), call.dtype)
+    return w.matmul(cast(a, call.dtype), cast(b, call.dtype))  # sums of i8 would be i8
 
 
 @rule(aten.linear.default)

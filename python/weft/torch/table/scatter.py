@@ -112,9 +112,9 @@ def reduce_at(call, x, dim, indices, source, name, include_self):
     if x.dtype == "bool":  # sums and products are any and all
         name = {"sum": "amax", "prod": "amin"}.get(name, name)
         x, source = cast(x, "u8"), cast(source, "u8")
+    source = w.broadcast_to(source, list(indices.shape)) if rank(source) == 0 else source
     x, indices, source = lifted(x, indices, source)
     at = axis(dim, rank(x))
-    source = w.broadcast_to(source, list(indices.shape)) if rank(source) == 0 else source
     source = fitted(source, indices, None)
     part = fitted(x, indices, at)  # the elements whose other axes the indices have
     old, rows, updates = (moved(each, at, rank(x) - 1) for each in (part, indices, source))

@@ -1,8 +1,10 @@
-"""Lets torchvision's Python part load beside a torch that its compiled part was not built for."""
+"""Lets the Python parts of torchvision and torchaudio load beside a torch that their compiled parts
+were not built for. transformers imports both where they are installed."""
 
 import importlib.util
 import pathlib
 import re
+import sys
 
 import torch
 
@@ -22,4 +24,13 @@ def declare_operators():
     return library  # which holds the declarations
 
 
+def stand_in():
+    """Puts a package torchaudio in sys.modules whose own __init__, which loads the compiled part,
+    is not run: its models are plain Python."""
+    found = importlib.util.find_spec("torchaudio")
+    if found is not None and "torchaudio" not in sys.modules:
+        sys.modules["torchaudio"] = importlib.util.module_from_spec(found)
+
+
 LIBRARY = declare_operators()
+stand_in()
