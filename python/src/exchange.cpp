@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "weft/base/host/stopwatch.h"
+
 #include "python/src/step.h"
 
 namespace weft::python {
@@ -37,6 +39,14 @@ struct DlExchange {
   int (*current_stream)(int32_t type, int32_t id, void** out);
 };
 constexpr int32_t cpu = 1;
+
+// Ends the threads that the other library's OpenMP keeps for the calling thread (OpenMP 5.0,
+// omp_pause_resource_all); null: unknown. They wait for their next region in a loop, on cores that
+// a step needs; making them anew takes tens of microseconds, so only longer steps end them.
+using Pause = int (*)(int kind);
+Pause pause_others = nullptr;
+constexpr int pause_soft = 1;
+constexpr double long_step = 1;  // milliseconds
 
 void raise_memory(void*, const char*, const char* message) {
   PyErr_SetString(PyExc_MemoryError, message);
@@ -175,7 +185,10 @@ class Call {
       addresses.push_back(const_cast<std::byte*>(exchange_.viewed(tensor).data));
       results.append(std::move(tensor));
     }
+    if (pause_others != nullptr && milliseconds_ > long_step) pause_others(pause_soft);
+    const Stopwatch watch;
     step_.run_at(inputs, addresses);
+    milliseconds_ = watch.milliseconds();
     return results;
   }
 
@@ -212,11 +225,15 @@ class Call {
   std::vector<Place> places_;
   std::vector<Made> made_;
   std::vector<Bound> bounds_;
+  double milliseconds_ = 0;  // of the latest run
   alignas(64) std::byte empty_[64] = {};
 };
 }  // namespace
 
 void bind_exchange(nb::module_& m) {
+  m.def(
+      "_set_pause", [](uintptr_t function) { pause_others = reinterpret_cast<Pause>(function); },
+      "function"_a, "Takes the address of another OpenMP's omp_pause_resource_all.");
   nb::class_<Places>(m, "_Places", "Where tensors are in memory.")
       .def(nb::init<const nb::capsule&, nb::list>(), "exchange"_a, "tensors"_a)
       .def("have_moved", &Places::have_moved);

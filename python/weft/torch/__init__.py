@@ -1,5 +1,7 @@
 """weft for PyTorch: torch.compile(model, backend="weft"), and whole steps as one plan."""
 
+import ctypes
+import glob
 import os
 import warnings
 
@@ -26,3 +28,15 @@ prepare_dynamo()
 # Plans are made for a number of threads: torch's, where the environment names none.
 if "WEFT_THREADS" not in os.environ and _weft.thread_count() != torch.get_num_threads():
     _weft.set_thread_count(torch.get_num_threads())
+
+
+def _pause_function():
+    """Returns the address of a function of torch's OpenMP, 0 where it has none."""
+    for path in glob.glob(os.path.join(os.path.dirname(torch.__file__), "lib", "libgomp*.so*")):
+        function = getattr(ctypes.CDLL(path), "omp_pause_resource_all", None)
+        if function is not None:
+            return ctypes.cast(function, ctypes.c_void_p).value
+    return 0
+
+
+_weft._set_pause(_pause_function())

@@ -8,6 +8,7 @@ import unittest.mock
 import weakref
 
 import pytest
+import support
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -558,3 +559,29 @@ def test_distributed_wrappers_are_refused():
     model = DistributedDataParallel(2, 2)
     with pytest.raises(weft.UsageError, match="one device.*DistributedDataParallel"):
         weft.torch.step(model, None, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def test_idle_threads_of_torch_leave_their_cores_to_a_long_step():
+    """A step ends the threads that torch's OpenMP keeps busy in waiting, and torch makes new ones."""
+    done = support.run("""
+        import os
+        import torch
+        from torch import nn
+        import weft.torch
+        torch.set_num_threads(3)
+
+        def threads_after(run):
+            run()
+            return len(os.listdir("/proc/self/task"))
+
+        model, x = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU()), torch.randn(1024, 1024)
+        step = weft.torch.step(
+            model, lambda y: y.square().mean(), torch.optim.SGD(model.parameters(), lr=0.1))
+        for _ in range(2):
+            step(x)
+        alone = threads_after(lambda: step(x))
+        for _ in range(2):
+            assert threads_after(lambda: x.relu()) == alone + 2
+            assert threads_after(lambda: step(x)) == alone
+        """)
+    assert done.returncode == 0, done.stderr
