@@ -38,6 +38,10 @@ class GraphReport:
     fallbacks: list[Fallback] = dataclasses.field(default_factory=list)
 
 
+def _counted(count, what):
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
 class Report:
     """Collects what happened since the start, or since reset(); print it."""
 
@@ -67,13 +71,13 @@ class Report:
         return dict(counters["graph_break"] - self._breaks_before)
 
     def __str__(self):
-        lines = [f"weft: {len(self.graphs)} graphs, {self.plans} plans"]
+        lines = [f"weft: {_counted(len(self.graphs), 'graph')}, {_counted(self.plans, 'plan')}"]
         for graph in self.graphs:
             lines.append(
                 f"  {graph.kind:9} {graph.name}: {graph.in_plans} of {graph.operations} operations "
-                f"in {graph.plans} plans, {graph.seconds:.2f} s to plan, arena "
-                f"{graph.arena_bytes / 2**20:.1f} MiB, in torch's memory "
-                f"{graph.argument_bytes / 2**20:.1f} MiB"
+                f"in {_counted(graph.plans, 'plan')}, {graph.seconds:.2f} s to plan, arena "
+                f"{_svg.bytes_text(graph.arena_bytes)}, in torch's memory "
+                f"{_svg.bytes_text(graph.argument_bytes)}"
             )
         return "\n".join([*lines, *(f"  {remark}" for remark in self._remarks())])
 

@@ -8,6 +8,7 @@ torch's memory, where the plan assigns them.
 import collections
 import dis
 import inspect
+import time
 import types
 import warnings
 import weakref
@@ -308,8 +309,10 @@ class StepPlan(Lowered):
         step = self.new_step(self.owner.options)
         graph = GraphReport(type(self.owner.model).__name__, "step", 0, 0)
         graph.operations = graph.in_plans = len(self.gm.graph.nodes)
+        begin = time.perf_counter()
         with self.refusals(_refusal):
             step.bind(self.types)
+        graph.seconds = time.perf_counter() - begin
         summary = step.plan(self.types)
         graph.plans, graph.arena_bytes = 1, summary.arena_bytes
         graph.argument_bytes = summary.argument_bytes
