@@ -174,7 +174,7 @@ std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,
   std::vector<Tensor> found = gradients(loss, values);
   for (const Tensor& value : values)
     WEFT_CHECK(
-        !value->is("scalar"),
+        value->op->leaf != LeafKind::scalar,
         "[grad] {} of full(), zeros() or ones() has no gradient, as what it is moved to is a "
         "constant of its own. Hint: a Variable, or tensor() of elements.",
         to_string(value.type()));
