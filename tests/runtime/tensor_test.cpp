@@ -213,7 +213,7 @@ TEST_CASE("a variable has the methods of a tensor") {
 
 TEST_CASE("constants of one number have no gradient, and variables of such values do") {
   const Tensor constant = full({2, 3}, 2.0);
-  const auto slope = [](auto x) { return grad(square(transpose(x)).sum(), x); };
+  const auto slope = [](const auto& x) { return grad(square(transpose(x)).sum(), x); };
   CHECK_THROWS_WITH_AS((void)slope(constant), doctest::Contains("[grad] f32[2, 3] of full()"),
                        Error);
   const Variable variable("w", constant.type());
