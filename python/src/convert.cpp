@@ -16,9 +16,20 @@ bool is_of_package(std::string_view file) {
   return file.starts_with(folder);
 }
 
-// Returns whether a frame is of torch's modules, or of a function that torch has generated.
+// Returns whether a file is one of Python's own modules, as those of context managers.
+bool is_of_python(std::string_view file) {
+  static const std::string folder = [] {
+    const auto file = nb::cast<std::string>(nb::module_::import_("os").attr("__file__"));
+    return file.substr(0, file.rfind('/') + 1);
+  }();
+  return file.starts_with(folder) && file.find("-packages/") == file.npos;
+}
+
+// Returns whether a frame is of torch's or of Python's modules, or of a function that torch has
+// generated.
 bool is_of_torch(nb::handle frame) {
   const auto file = nb::cast<std::string>(frame.attr("f_code").attr("co_filename"));
+  if (is_of_python(file) || file.find(":codegen(") != file.npos) return true;
   const nb::object module = frame.attr("f_globals").attr("get")("__name__");
   if (!nb::isinstance<nb::str>(module)) return file.starts_with("<");
   const auto name = nb::cast<std::string>(module);

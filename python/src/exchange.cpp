@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "weft/base/host/stopwatch.h"
+#include "weft/base/memory/storage.h"
 
 #include "python/src/step.h"
 
@@ -145,14 +146,49 @@ class Places {
   std::vector<const std::byte*> at_;
 };
 
+// A Watch remembers what dicts, lists and objects of Python hold: a plan stands for the modules,
+// hooks and tensors that a model had when it was made. An entry is (dict, key, value), (list,
+// index, value), (object, name of an attribute, value), or (dict or list, None, length).
+class Watch {
+ public:
+  explicit Watch(nb::list entries) : entries_(std::move(entries)) {}
+
+  // Returns the first entry that does not hold any more, None where all do.
+  nb::object changed() const {
+    for (const nb::handle entry : entries_) {
+      PyObject* const holder = PyTuple_GetItem(entry.ptr(), 0);
+      PyObject* const key = PyTuple_GetItem(entry.ptr(), 1);
+      if (!holds(holder, key, PyTuple_GetItem(entry.ptr(), 2))) return nb::borrow(entry);
+    }
+    return nb::none();
+  }
+
+ private:
+  static bool holds(PyObject* holder, PyObject* key, PyObject* value) {
+    if (key == Py_None) return PyObject_Size(holder) == PyLong_AsSsize_t(value);
+    if (PyDict_Check(holder)) {
+      PyObject* const found = PyDict_GetItemWithError(holder, key);
+      if (found == nullptr && PyErr_Occurred() != nullptr) throw nb::python_error();
+      return found == value;
+    }
+    if (PyList_Check(holder)) {
+      const Py_ssize_t at = PyLong_AsSsize_t(key);
+      return at < PyList_Size(holder) && PyList_GetItem(holder, at) == value;
+    }
+    return nb::getattr(holder, nb::handle(key)).is(nb::handle(value));
+  }
+
+  nb::list entries_;
+};
+
 // A Call is a step whose inputs are some of the arguments, in a given order of their axes, and
 // whose results are new tensors.
 class Call {
  public:
   Call(Step& step, const nb::capsule& exchange, const std::vector<std::pair<int, Dims>>& places,
        const std::vector<std::pair<nb::tuple, std::vector<int64_t>>>& results,
-       const std::vector<nb::tuple>& bounds)
-      : step_(step), exchange_(exchange) {
+       const std::vector<nb::tuple>& bounds, const std::vector<Variable>& read)
+      : step_(step), exchange_(exchange), read_(read) {
     for (const auto& [argument, strides] : places) places_.push_back({argument, strides});
     for (const auto& [dtype, shape] : results)
       made_.push_back({{nb::cast<uint8_t>(dtype[0]), nb::cast<uint8_t>(dtype[1]), 1}, shape});
@@ -186,6 +222,8 @@ class Call {
       results.append(std::move(tensor));
     }
     if (pause_others != nullptr && milliseconds_ > long_step) pause_others(pause_soft);
+    // Whoever shares the memory of variables may have written to it since the latest run.
+    for (const Variable& variable : read_) variable.state()->storage->note_write();
     const Stopwatch watch;
     step_.run_at(inputs, addresses);
     milliseconds_ = watch.milliseconds();
@@ -225,7 +263,8 @@ class Call {
   std::vector<Place> places_;
   std::vector<Made> made_;
   std::vector<Bound> bounds_;
-  double milliseconds_ = 0;  // of the latest run
+  std::vector<Variable> read_;  // and not assigned
+  double milliseconds_ = 0;     // of the latest run
   alignas(64) std::byte empty_[64] = {};
 };
 }  // namespace
@@ -237,11 +276,15 @@ void bind_exchange(nb::module_& m) {
   nb::class_<Places>(m, "_Places", "Where tensors are in memory.")
       .def(nb::init<const nb::capsule&, nb::list>(), "exchange"_a, "tensors"_a)
       .def("have_moved", &Places::have_moved);
+  nb::class_<Watch>(m, "_Watch", "What dicts, lists and objects hold.")
+      .def(nb::init<nb::list>(), "entries"_a)
+      .def("changed", &Watch::changed);
   nb::class_<Call>(m, "_Call", "A step on tensors of a library with DLPack's C exchange API.")
       .def(nb::init<Step&, const nb::capsule&, const std::vector<std::pair<int, Dims>>&,
                     const std::vector<std::pair<nb::tuple, std::vector<int64_t>>>&,
-                    const std::vector<nb::tuple>&>(),
-           "step"_a, "exchange"_a, "places"_a, "results"_a, "bounds"_a, nb::keep_alive<1, 2>())
+                    const std::vector<nb::tuple>&, const std::vector<Variable>&>(),
+           "step"_a, "exchange"_a, "places"_a, "results"_a, "bounds"_a, "read"_a,
+           nb::keep_alive<1, 2>())
       .def("__call__", &Call::operator(), "arguments"_a, "further"_a);
 }
 

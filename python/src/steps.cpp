@@ -188,7 +188,7 @@ StepOptions options_of(const std::string& mode, const std::string& device,
                        const std::string& precision, size_t memory, const std::string& recompute,
                        const std::vector<std::string>& rematerialize,
                        const std::vector<std::string>& offload, const std::string& offload_folder,
-                       bool lend_arguments, bool pack_weights) {
+                       bool lend_arguments, bool keep_weights) {
   if (mode != "train" && mode != "eval")
     throw Error(ErrorKind::usage, "[compile] mode is 'train' or 'eval'. Got '{}'.", mode);
   Offload files{.folder = offload_folder};
@@ -200,7 +200,8 @@ StepOptions options_of(const std::string& mode, const std::string& device,
           .recompute = recompute_named(recompute),
           .rematerialize = rematerialize,
           .offload = std::move(files),
-          .pack_weights = pack_weights,
+          .pack_weights = keep_weights,
+          .derive_weights = keep_weights,
           .lend_arguments = lend_arguments};
 }
 
@@ -266,15 +267,15 @@ void bind_steps(nb::module_& m) {
           [](StepOptions* self, const std::string& mode, const std::string& device,
              const std::string& precision, size_t memory, const std::string& recompute,
              const std::vector<std::string>& rematerialize, const std::vector<std::string>& offload,
-             const std::string& offload_folder, bool lend_arguments, bool pack_weights) {
+             const std::string& offload_folder, bool lend_arguments, bool keep_weights) {
             new (self)
                 StepOptions(options_of(mode, device, precision, memory, recompute, rematerialize,
-                                       offload, offload_folder, lend_arguments, pack_weights));
+                                       offload, offload_folder, lend_arguments, keep_weights));
           },
           nb::kw_only(), "mode"_a = "train", "device"_a = "auto", "precision"_a = "f32",
           "memory"_a = 0, "recompute"_a = "automatic",
           "rematerialize"_a = std::vector<std::string>{}, "offload"_a = std::vector<std::string>{},
-          "offload_folder"_a = ".", "lend_arguments"_a = false, "pack_weights"_a = true);
+          "offload_folder"_a = ".", "lend_arguments"_a = false, "keep_weights"_a = true);
   nb::class_<Step>(m, "Step", nb::type_slots(step_slots),
                    "A function of lists of tensors, compiled once for each list of input types.")
       .def(nb::init<nb::callable, const StepOptions&>(), "function"_a, "options"_a)

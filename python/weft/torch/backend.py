@@ -3,6 +3,7 @@
 This file and step.py alone use what torch keeps private (torch._dynamo, torch._functorch).
 """
 
+import contextlib
 import copy
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import ShortenTraceback
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
@@ -165,16 +167,32 @@ def prepare_dynamo():
         torch._dynamo.config.ignore_logging_functions.add(logging.warning_once)
 
 
+@contextlib.contextmanager
+def for_dynamo():
+    """Traces as weft's rules want it, and raises weft's errors as dynamo lets them through; others
+    it wraps in its own, which `except weft.UsageError` misses."""
+    try:
+        with without_onednn():
+            yield
+    except w.Error as error:
+        kind = type(error)
+        refused = type(kind.__name__, (kind, ShortenTraceback), {"__module__": kind.__module__})
+        made = refused.__new__(refused, *error.args)
+        made.args, made.first_useful_frame = error.args, None
+        made.__dict__.update(error.__dict__)
+        raise made from error.__cause__
+
+
 def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None,
             options: Mapping[str, Any] | None = None) -> Callable[..., Any]:
     """The backend "weft" of torch.compile."""
-    settings = Options.of(options)
-    _check_devices(example_inputs)
 
     def compiler(kind):
         return lambda gm, examples: Graph(gm, examples, kind, settings)
 
-    with without_onednn():
+    with for_dynamo():
+        settings = Options.of(options)
+        _check_devices(example_inputs)
         return aot_autograd(
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),

@@ -49,8 +49,8 @@ _PLACES = {  # by operation: its places as (node, begin, end, another element th
 
 
 def bounds_of(graph, layouts):
-    """Returns the bounds of w._Call. `layouts` has, by placeholder, its place among the arguments of
-    the call, its shape, and the strides that the call reads it with."""
+    """Returns the bounds of w._Call. `layouts` has, by placeholder, its place among the arguments
+    of the call, its shape, and the strides that the call reads it with."""
     found = []
     for node in graph.nodes:
         places = _PLACES.get(node.target)

@@ -26,6 +26,9 @@ def modules_of(node):
         (node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}).values())
 
 
+MOST_AXES = 8  # of weft's tensors
+
+
 def origin_of(node):
     """Returns file, line and module path of the user's code behind a node."""
     found = _LINE.findall(node.meta.get("stack_trace") or "")
@@ -122,8 +125,8 @@ def why_unsupported(node):
                 continue
             if each.dtype not in DTYPES:
                 return f"weft has no {each.dtype}".replace("torch.", "")
-            if each.dim() > 8:
-                return "more than 8 axes"
+            if each.dim() > MOST_AXES:
+                return f"more than {MOST_AXES} axes"
             if each.layout != torch.strided:
                 return f"a tensor of layout {each.layout}".replace("torch.", "")
     return None

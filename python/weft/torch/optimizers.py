@@ -4,6 +4,8 @@ Rates, decays and the bias corrections are values of a run, in float64 as torch 
 that a schedule changes no plan. The state has torch's names, and optimizer.state_dict() is torch's.
 """
 
+import weakref
+
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
@@ -17,6 +19,10 @@ _SETTINGS = {  # by class: the settings that are values of a run
 }
 
 
+_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")  # of parameters
+_counters = weakref.WeakKeyDictionary()  # by optimizer: the steps of all parameters, one tensor
+
+
 def check(optimizer):
     """Refuses what a plan would leave out in silence."""
     if type(optimizer) not in _SETTINGS:
@@ -28,6 +34,8 @@ def check(optimizer):
             raise w.UsageError("[step] the optimizer has hooks, which a plan cannot call")
     if _global_optimizer_pre_hooks or _global_optimizer_post_hooks:
         raise w.UsageError("[step] all optimizers have hooks, which a plan cannot call")
+    if any(getattr(p, name) for g in optimizer.param_groups for p in g["params"] for name in _HOOKS):
+        raise w.UsageError("[step] a parameter has gradient hooks, which a plan cannot call")
     for group in optimizer.param_groups:
         if group.get("differentiable"):
             raise w.UsageError("[step] the optimizer is differentiable, which a plan is not")
@@ -53,7 +61,6 @@ class Update:
         self.group_of = {
             id(p): i for i, group in enumerate(optimizer.param_groups) for p in group["params"]
         }
-        self._known_state = optimizer.state  # which load_state_dict() replaces
         self._first = set()  # groups without dampening in the next run
         self._settings = None, None  # of the latest run, and as a tensor
         self.states = {}  # of each parameter by id: names of state to Stated
@@ -62,10 +69,17 @@ class Update:
             self._make_counters()
 
     def _make_counters(self):
-        """Makes one tensor of the steps of all parameters."""
-        known = [self.optimizer.state.get(p, {}) for p in self.parameters]
-        counts = [float(s["step"]) if "step" in s else 0.0 for s in known]
-        self._counters = torch.tensor(counts, dtype=torch.float32)
+        """Makes one tensor of the steps of all parameters, or takes that of another step with the
+        same optimizer, as long as the optimizer's state has it."""
+        known = [self.optimizer.state.get(p, {}).get("step") for p in self.parameters]
+        shared = _counters.get(self.optimizer)
+        if shared is None or len(shared) != len(known) or any(
+            each != 0 if count is None else count.data_ptr() != each.data_ptr()
+            for count, each in zip(known, shared)
+        ):
+            shared = torch.tensor([0.0 if c is None else float(c) for c in known])
+            _counters[self.optimizer] = shared
+        self._counters = shared
         self.steps = Stated("step", self._counters, "optimizer", self._in_memory)
 
     def make_state(self, parameters):
@@ -78,7 +92,8 @@ class Update:
             return
         for i, p in new:
             state = self.optimizer.state[p]
-            state["step"] = self._counters[i]
+            if "step" not in state or state["step"].data_ptr() != self._counters[i].data_ptr():
+                state["step"] = self._counters[i]
             names = ["exp_avg", "exp_avg_sq"]
             if self.optimizer.param_groups[self.group_of[id(p)]]["amsgrad"]:
                 names.append("max_exp_avg_sq")
@@ -113,9 +128,26 @@ class Update:
         own = [s for states in self.states.values() for s in states.values()]
         return own + ([self.steps] if self.steps is not None else [])
 
-    def has_moved(self):
-        """Returns whether somebody replaced the state, as optimizer.load_state_dict() does."""
-        return self.optimizer.state is not self._known_state
+    def entries(self):
+        """Returns what w._Watch compares: groups, parameters, their hooks and state, and hooks of
+        the optimizer."""
+        optimizer = self.optimizer
+        groups, state = optimizer.param_groups, optimizer.state
+        entries = [(optimizer, "state", state), (groups, None, len(groups))]
+        for i, group in enumerate(groups):
+            held = group["params"]
+            entries += [(groups, i, group), (group, "params", held), (held, None, len(held))]
+            entries += [(held, j, p) for j, p in enumerate(held)]
+        for p in self.parameters:
+            entries += [(p, name, getattr(p, name)) for name in _HOOKS]
+            held = [getattr(p, name) for name in _HOOKS]
+            entries += [(hooks, None, 0) for hooks in held if hooks is not None]
+            if id(p) in self.states:
+                entries.append((state, p, state[p]))
+                entries += [(state[p], name, value) for name, value in state[p].items()]
+        hooks = [optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks,
+                 _global_optimizer_pre_hooks, _global_optimizer_post_hooks]
+        return entries + [(each, None, 0) for each in hooks]
 
     def has_all_trained(self):
         """Returns whether parameters that need gradients now did so when the state was made."""

@@ -8,7 +8,9 @@ import torch
 
 from .. import _weft as w
 from .bounds import bounds_of
-from .lower import Keys, from_memory, inverse, is_ordered, is_random, lower, order_of, to_memory
+from .lower import (
+    MOST_AXES, Keys, from_memory, inverse, is_ordered, is_random, lower, order_of, to_memory,
+)
 from .rules import Unsupported, dtype_of, is_tensor
 from .views import base_of, seen_through
 
@@ -24,6 +26,8 @@ def weak(method):
 
 def type_in_memory(tensor, order):
     """Returns dtype and shape of a dense tensor as a row-major one."""
+    if tensor.dim() > MOST_AXES:
+        raise w.UsageError(f"[torch] an input has at most {MOST_AXES} axes. Got {tensor.dim()}")
     extents = [int(tensor.size(a)) for a in order] if order else list(tensor.shape)
     return dtype_of(tensor.dtype), [int(extent) for extent in extents]
 
@@ -61,9 +65,9 @@ def _strides(example, order):
 class Caller:
     """Runs a step on tensors of torch: `places` are its arguments, with their order of axes, and
     `made` shape and dtype of its results, which it returns as a list. `inputs` are the placeholders
-    of the arguments in `graph`."""
+    of the arguments in `graph`, and `read` variables that the step reads and does not assign."""
 
-    def __init__(self, step, examples, places, made, graph, inputs):
+    def __init__(self, step, examples, places, made, graph, inputs, read=()):
         self.places = places
         strides = [_strides(examples[i], order) for i, order in places]
         layouts = {
@@ -75,6 +79,7 @@ class Caller:
             [(i, each) for (i, _), each in zip(places, strides)],
             [(_dlpack_type(dtype), shape) for shape, dtype in made],
             bounds_of(graph, layouts),
+            list(read),
         )
 
     def __call__(self, args, further):

@@ -8,6 +8,7 @@ torch's memory, where the plan assigns them.
 import collections
 import dis
 import inspect
+import threading
 import time
 import types
 import warnings
@@ -21,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from .. import _weft as w
 from .._compiled import _bytes
-from .backend import prepare_dynamo
+from .backend import for_dynamo, prepare_dynamo
 from .lower import from_memory, lower, order_of, to_memory
 from .optimizers import Update, check as check_optimizer
 from .plan import Caller, Lowered, check_sized, draw_step, type_in_memory, weak
@@ -71,18 +72,23 @@ class Step:
         self.options = w.StepOptions(
             memory=_bytes(memory), precision=precision, recompute=recompute,
             offload=list(offload), offload_folder=offload_folder, device=device,
-            lend_arguments=True)
+            lend_arguments=True, keep_weights=False)  # anyone may write to torch's memory
         self.targets = _count_targets(loss)
         check_optimizer(optimizer)
         self.update = None  # made by the first call, as eager steps may come before it
         self.plans = []
+        self.sums = {}  # of gradients over the micro-steps of an update, by id of the parameter
+        self.summed = set()  # parameters that had a gradient since the latest update, by id
+        self._assigned = set()  # entries of the watch that forward passes assign
+        self._lock = threading.RLock()
 
     def _forget(self):
         """Drops all plans, to plan anew with what the model and the optimizer are now."""
+        _check_model(self.model)
         self.update = Update(self.optimizer)
         self.form = self.update.key()
         self.states = {}  # by data_ptr: parameters and buffers as Stated
-        self.sums = {}  # of gradients, by parameter, over the micro-steps of an update
+        self.sums = {at: held for at, held in self.sums.items() if at in self.update.group_of}
         self.plans = []
         self.known = []  # dynamo's guards, and the plan that they guard
         self._ran = None  # the plan of the latest call
@@ -91,7 +97,7 @@ class Step:
         prepare_dynamo()  # transformers may be imported since weft.torch was
         backend = aot_autograd(
             fw_compiler=weak(self._compile),
-            bw_compiler=lambda gm, examples: gm,
+            bw_compiler=lambda gm, examples: _refuse_backward,
             inference_compiler=_refuse_inference,
             partition_fn=weak(self._partition),
             decompositions=decompositions(),
@@ -99,11 +105,25 @@ class Step:
         )
         loss_of = _with_own_code(self._loss_of)
         self._code = loss_of.__code__
-        self._function = torch.compile(loss_of, backend=backend, fullgraph=True, dynamic=False)
+        self._function = torch.compile(
+            loss_of, backend=for_dynamo()(backend), fullgraph=True, dynamic=False)
+        self._watch = self._watched()
+
+    def _watched(self):
+        """Returns what tells whether modules, tensors, hooks and the optimizer's state are those
+        that the plans were made for: dynamo guards types of tensors, not which ones they are."""
+        entries = self.update.entries()
+        for root in (self.model, self.loss):
+            for module in root.modules() if isinstance(root, torch.nn.Module) else ():
+                for held in (module._modules, module._parameters, module._buffers):
+                    entries += [(held, key, value) for key, value in held.items()]
+                for hooks in (module._backward_hooks, module._backward_pre_hooks):
+                    entries.append((hooks, None, 0))
+        return w._Watch([e for e in entries if (id(e[0]), e[1]) not in self._assigned])
 
     def _tensors(self):
-        """Returns names and tensors that may be state: those of the optimizer that the model has not
-        come first, as of a loss with weights of its own."""
+        """Returns names and tensors that may be state: those of the optimizer that the model has
+        not come first, as of a loss with weights of its own."""
         for i, p in enumerate(self.update.parameters):
             yield f"optimizer.{i}", p
         for name, module in (("loss.", self.loss), ("", self.model)):
@@ -116,6 +136,8 @@ class Step:
             output = self.model(*args, **kwargs)
             if isinstance(output, torch.Tensor):
                 return output
+            if type(output) in (tuple, list):  # as transformers' models return without a class
+                return output[0]
             return output["loss"] if isinstance(output, dict) else output.loss
         inputs = args[: len(args) - self.targets]
         return self.loss(self.model(*inputs, **kwargs), *args[len(args) - self.targets:])
@@ -144,7 +166,11 @@ class Step:
         if not torch.is_grad_enabled():
             with torch.inference_mode(False), torch.enable_grad():
                 return self(*args, **kwargs)
-        if self.update is None or self.update.has_moved() or self.update.key() != self.form or any(
+        with self._lock:
+            return self._run(args, kwargs)
+
+    def _run(self, args, kwargs):
+        if self.update is None or self._watch.changed() or self.update.key() != self.form or any(
             plan.places.have_moved() for plan in self.plans if plan.places is not None
         ):
             self._forget()
@@ -154,6 +180,7 @@ class Step:
         self.micro_step = (self.micro_step + 1) % self.accumulate
         if self.micro_step == 0:
             self.update.after_run()
+            self.summed.clear()
         return loss
 
     def updates(self):
@@ -161,11 +188,14 @@ class Step:
         return self.micro_step == self.accumulate - 1
 
     def sum_of(self, stated):
-        if id(stated) not in self.sums:
-            self.sums[id(stated)] = w.Variable(
-                f"gradient.{stated.name}", stated.variable.dtype, stated.variable.shape,
-                "optimizer")
-        return self.sums[id(stated)]
+        """Returns the sum of a parameter's gradients, which outlives plans."""
+        shape = stated.variable.shape
+        held = self.sums.get(id(stated.tensor))
+        if held is None or held[1].shape != shape:
+            made = w.Variable(
+                f"gradient.{stated.name}", stated.variable.dtype, shape, "optimizer")
+            held = self.sums[id(stated.tensor)] = stated.tensor, made
+        return held[1]
 
     def _quick(self, args, kwargs):
         """Runs a known plan, where dynamo's guards say that it is still the plan of this call."""
@@ -191,6 +221,9 @@ class Step:
                 ) from error
         plan = self._ran
         self._count_plans(args, kwargs)
+        while (entry := self._watch.changed()) is not None and entry[1] is not None:
+            self._assigned.add((id(entry[0]), entry[1]))  # by the forward pass itself
+            self._watch = self._watched()
         if plan is not None and plan.learn(_leaves(args, kwargs), loss):
             entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(self._code)
             known = [guards for guards, _ in self.known]
@@ -222,7 +255,7 @@ class Step:
             warnings.warn(
                 f"[step] batches of shapes {shapes} were planned {MOST_SAME} times, as Python "
                 "values that the model reads change: the plan before holds for "
-                f"{self._changed(1, args, kwargs)}", stacklevel=4)
+                f"{self._changed(1, args, kwargs)}", stacklevel=5)
 
     def stated(self, tensor):
         """Returns a parameter or buffer of the model as state, None for other tensors."""
@@ -233,6 +266,14 @@ class Step:
             kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
             self.states[pointer] = Stated(self.names[pointer], tensor, kind)
         return self.states[pointer]
+
+    def state_of(self, parameter):
+        """Returns a parameter, by its id, as state."""
+        return self.stated(self.sums[parameter][0])
+
+    def note_state(self):
+        """Watches the optimizer's state, too, once it is made."""
+        self._watch = self._watched()
 
     def __reduce_ex__(self, protocol):
         raise TypeError(
@@ -256,12 +297,17 @@ class StepPlan(Lowered):
         self._owner = weakref.ref(owner)  # dynamo keeps plans until the step's code is gone
         self.forward_outputs = forward_outputs
         tangents = [n for n in self.placeholders if n.name.startswith("tangents")]
-        if len(tangents) != 1:
-            raise w.UsageError("[step] more results than the loss need a gradient")
-        if tangents[0].meta["val"].numel() != 1:
+        # Those of what the forward pass stores in the model are 0, as nobody differentiates it.
+        of_one = [n for n in tangents if n.meta["val"].numel() == 1]
+        if len(tangents) == 1 and not of_one:
             shape = list(tangents[0].meta["val"].shape)
             raise w.UsageError(
                 f"[step] a loss is one number. Got one of shape {shape}. Hint: take its mean()")
+        if len(of_one) != 1:
+            raise w.UsageError(
+                "[step] the model stores a number that needs a gradient, or returns more than the "
+                "loss. Hint: detach() what it stores")
+        self.of_loss = of_one[0]
         self.inputs = self.places = None
         self.runs = {}  # whether it updates: the step, its call, the tensors that it changes
         self._boxed_call = True
@@ -273,6 +319,7 @@ class StepPlan(Lowered):
     def _bind(self, args):
         """Plans the step, once the first arguments show which of them are state."""
         self.inputs = []  # by argument: a Stated, an order of axes, or a number
+        self.runs.clear()
         types = []
         for arg in args:
             if not isinstance(arg, torch.Tensor):
@@ -290,22 +337,33 @@ class StepPlan(Lowered):
         self.types = types + self.further_types()
         self.fixed = [c.contiguous() for c in self.constants.values()]
         self.addresses = [c.data_ptr() for c in self.fixed]
-        self.states = [i for i in self.inputs if isinstance(i, Stated)]
         gradients = self.outputs[self.forward_outputs:]
-        self.owner.update.make_state(
-            each.tensor for each, gradient in zip(self.inputs, gradients)
-            if isinstance(each, Stated) and gradient is not None)
-        self.states += self.owner.update.all_states()
-        check_apart({id(s): s for s in self.states}.values())
+        self.trained = {
+            id(each.tensor): each for each, gradient in zip(self.inputs, gradients)
+            if isinstance(each, Stated) and gradient is not None
+            and id(each.tensor) in self.owner.update.group_of}
+        self._take_states(self.trained.values())
+
+    def _take_states(self, trained):
+        """Takes the state of the graph, and of parameters that the plan updates."""
+        self.owner.update.make_state(each.tensor for each in trained)
+        states = [i for i in self.inputs if isinstance(i, Stated)]
+        states += [*trained, *self.owner.update.all_states()]
+        self.states = list({id(s): s for s in states}.values())
+        check_apart(self.states)
         self.staged = [s for s in self.states if s.is_staged]
         self.places = w._Places(
             torch.Tensor.__dlpack_c_exchange_api__, [s.tensor for s in self.states])
+        self.owner.note_state()
 
-    def _planned(self, args, updates):
-        """Plans the step with an update, or one that adds its gradients up."""
+    def _planned(self, args, updates, others):
+        """Plans the step with an update, or one that adds its gradients up. `others` are parameters
+        that had gradients in earlier micro-steps alone."""
+        if others:
+            self._take_states([*self.trained.values(), *others])
         for state in self.states:
             state.is_assigned = False
-        self._updates = updates
+        self._updates, self._others = updates, others
         step = self.new_step(self.owner.options)
         graph = GraphReport(type(self.owner.model).__name__, "step", 0, 0)
         graph.operations = graph.in_plans = len(self.gm.graph.nodes)
@@ -321,7 +379,8 @@ class StepPlan(Lowered):
         results = [(list(shape), _TORCH[dtype]) for dtype, shape in step.result_types()]
         changed = [s.tensor for s in self.states if s.is_assigned]
         inputs = [n for n in self.placeholders if not n.name.startswith("tangents")]
-        call = Caller(step, args, places, results, self.gm.graph, inputs)
+        read = [s.variable for s in self.states if not s.is_assigned]
+        call = Caller(step, args, places, results, self.gm.graph, inputs, read)
         return step, call, changed
 
     def _results(self, inputs):
@@ -331,7 +390,7 @@ class StepPlan(Lowered):
         given = iter(self.inputs)
         for node in self.placeholders:
             if node.name.startswith("tangents"):
-                env[node] = _tangent(node.meta["val"])
+                env[node] = _tangent(node.meta["val"], 1.0 if node is self.of_loss else 0.0)
                 continue
             each = next(given)
             primals.append((node, each))
@@ -355,7 +414,7 @@ class StepPlan(Lowered):
         for (_, each), gradient in zip(primals, gradients):
             if gradient is None or not isinstance(each, Stated):
                 continue
-            if id(each.tensor) not in update.group_of:
+            if id(each.tensor) not in self.trained:
                 continue
             known = wanted.get(id(each))
             value = env[gradient]
@@ -372,6 +431,11 @@ class StepPlan(Lowered):
                 total.assign(w.zeros_like(value) if self._updates else value)
             if not self._updates:
                 return
+            for each in self._others:
+                total = self.owner.sum_of(each)
+                parameters.append(each)
+                added.append(total.value())
+                total.assign(w.zeros_like(total.value()))
             values = [
                 from_memory(w.mul(value, 1.0 / count), each.order)
                 for value, each in zip(added, parameters)]
@@ -381,7 +445,10 @@ class StepPlan(Lowered):
         update.finish()
 
     def __call__(self, args):
-        if self.inputs is None:
+        if self.inputs is None or any(
+            isinstance(each, Stated) and arg.data_ptr() != each.pointer
+            for each, arg in zip(self.inputs, args)
+        ):
             self._bind(args)
         self.owner._ran = self
         results = self._run(args)
@@ -395,10 +462,16 @@ class StepPlan(Lowered):
         if self.draws:
             drawn = draw_step()
             further.append(drawn.data_ptr())
-        updates = self.owner.updates()
-        if updates not in self.runs:
-            self.runs[updates] = self._planned(args, updates)
-        _, call, changed = self.runs[updates]
+        updates, others = self.owner.updates(), ()
+        if self.owner.accumulate > 1:
+            summed = self.owner.summed
+            if updates and not summed <= self.trained.keys():
+                others = tuple(sorted(summed - self.trained.keys()))
+            summed.update(self.trained)
+        if (updates, others) not in self.runs:
+            stated = [self.owner.state_of(each) for each in others]
+            self.runs[updates, others] = self._planned(args, updates, stated)
+        _, call, changed = self.runs[updates, others]
         for state in self.staged:
             state.before_run()
         results = call(args, further)
@@ -454,6 +527,11 @@ def _shapes(args, kwargs):
     return [list(x.shape) for x in _leaves(args, kwargs) if isinstance(x, torch.Tensor)]
 
 
+def _refuse_backward(*args):
+    raise w.UsageError(
+        "[step] what a forward pass of a step stored has no backward pass. Hint: detach() it")
+
+
 def _refuse_inference(gm, examples):
     raise w.UsageError("[step] nothing of the loss needs a gradient")
 
@@ -481,9 +559,8 @@ for _dtype in (
     _TORCH[dtype_of(_dtype)] = _dtype
 
 
-def _tangent(example):
-    """Returns the gradient of the loss by itself."""
-    return w.full([int(d) for d in example.shape], 1.0, dtype_of(example.dtype))
+def _tangent(example, value):
+    return w.full([int(d) for d in example.shape], value, dtype_of(example.dtype))
 
 
 def _refusal(failed):

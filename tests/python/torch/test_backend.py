@@ -230,7 +230,7 @@ def test_outputs_that_alias_inputs_and_each_other():
 
 
 def test_views_of_inputs_that_overlap():
-    """AOTAutograd hands over the memory that both share, and finds a result's place by its offset."""
+    """AOTAutograd hands over the memory that both share, and a result's offset says its place."""
 
     def f(x, y):
         return x.mul_(2), y + 1

@@ -280,7 +280,7 @@ def test_many_types_of_batches_are_bounded():
     with unittest.mock.patch.object(importlib.import_module("weft.torch.step"), "MOST_PLANS", 10):
         for rows in range(2, 12):
             step(torch.randn(rows, 8), torch.zeros(rows, dtype=torch.int64))
-        with pytest.raises(weft.UsageError, match=r"at most 10 plans, .*\[\[12, 8\], \[12\]\].* size"):
+        with pytest.raises(weft.UsageError, match=r"at most 10 plans, .*\[12, 8\], \[12\].* size"):
             step(torch.randn(12, 8), torch.zeros(12, dtype=torch.int64))
     step(torch.randn(5, 8), torch.zeros(5, dtype=torch.int64))  # planned before
 
@@ -332,7 +332,7 @@ def test_steps_train_whatever_the_mode_of_the_caller(mode):
 def test_arguments_of_a_step_in_another_order():
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(weft.UsageError, match="a loss is .* Got SGD. Hint: the order is model, loss"):
+    with pytest.raises(weft.UsageError, match="a loss is .* Got SGD. Hint: the order is"):
         weft.torch.step(model, optimizer, F.mse_loss)
     with pytest.raises(weft.UsageError, match="a model is .* Got function. Hint: the order is"):
         weft.torch.step(F.mse_loss, model, optimizer)
@@ -356,7 +356,8 @@ def test_a_model_that_counts_its_calls_is_named_with_its_line():
     model = Counting()
     step = weft.torch.step(model, F.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
     batch = torch.randn(3, 4), torch.randn(3, 2)
-    with pytest.warns(UserWarning, match=r"model\.calls == 2.*self\.calls \+= 1.*test_step\.py") as said:
+    line = r"model\.calls == 2.*self\.calls \+= 1.*test_step\.py"
+    with pytest.warns(UserWarning, match=line) as said:
         for _ in range(6):
             step(*batch)
     assert len(said) == 1 and said[0].filename == __file__
@@ -562,7 +563,7 @@ def test_distributed_wrappers_are_refused():
 
 
 def test_idle_threads_of_torch_leave_their_cores_to_a_long_step():
-    """A step ends the threads that torch's OpenMP keeps busy in waiting, and torch makes new ones."""
+    """A step ends the threads that torch's OpenMP keeps busy in waiting; torch makes new ones."""
     done = support.run("""
         import os
         import torch

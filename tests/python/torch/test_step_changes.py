@@ -1,0 +1,404 @@
+"""What programs do between steps, to models and optimizers that a plan stands for: eager torch
+sees it, and so must a step."""
+
+import copy
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import prune
+
+import weft
+import weft.torch
+
+
+class Pair(nn.Module):
+    """Learns what a second layer, which is frozen, computes."""
+
+    def __init__(self, make=lambda: nn.Linear(4, 4)):
+        super().__init__()
+        self.online, self.target = make(), make().requires_grad_(False)
+
+    def forward(self, x):
+        return self.online(x) - self.target(x)
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("mask", torch.ones(4))
+
+    def forward(self, x):
+        return self.layer(x) * self.mask
+
+
+class Averaging(nn.Module):
+    """Assigns its buffer anew in each forward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("average", torch.zeros(4))
+
+    def forward(self, x):
+        y = self.layer(x)
+        self.average = 0.9 * self.average + 0.1 * y.detach().mean(0)
+        return y - self.average
+
+
+class Storing(nn.Module):
+    """Keeps an activation that needs a gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(4, 6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        self.kept = self.layer(x).tanh()
+        return self.head(self.kept)
+
+
+class Program:
+    """A model, its loss and its optimizer, trained by eager torch or by a step."""
+
+    def __init__(self, model, make, loss, **options):
+        self.model, self.loss = model, loss
+        self.optimizer = make([p for p in model.parameters() if p.requires_grad])
+        self.options, self.step, self.micro = options, None, 0
+
+    def eager(self, x):
+        every = self.options.get("accumulate", 1)
+        loss = self.loss(self.model(x))
+        (loss / every).backward()
+        self.micro += 1
+        if self.micro % every == 0:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        return loss.detach()
+
+    def weft(self, x):
+        if self.step is None:
+            self.step = weft.torch.step(self.model, self.loss, self.optimizer, **self.options)
+        return self.step(x)
+
+
+def check(model, change, make=lambda p: torch.optim.SGD(p, lr=0.1), loss=None, steps=6,
+          rows=lambda i: 4, **options):
+    """Trains by both, with change(program, i) before each step, and compares losses, weights and
+    the optimizer's state."""
+    torch.manual_seed(1)
+    loss = loss or (lambda y: y.square().mean())
+    ours = Program(copy.deepcopy(model), make, copy.deepcopy(loss), **options)
+    other = Program(model, make, loss, **options)
+    for i in range(steps):
+        x = torch.randn(rows(i), 4)
+        for program in (ours, other):
+            torch.manual_seed(i)
+            change(program, i)
+        torch.testing.assert_close(ours.weft(x), other.eager(x), msg=f"loss of step {i}")
+    for (name, p), q in zip(ours.model.state_dict().items(), other.model.state_dict().values()):
+        torch.testing.assert_close(p, q, msg=name)
+    for p, q in zip(ours.model.parameters(), other.model.parameters()):
+        mine, wanted = ours.optimizer.state.get(p, {}), other.optimizer.state.get(q, {})
+        for name, value in wanted.items():
+            if value is not None:
+                torch.testing.assert_close(mine[name], value, msg=name)
+    return ours
+
+
+def nothing(program, i):
+    pass
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, lr=0.05)
+
+
+# ---- memory that others write to
+
+def copied(program, i):
+    if i % 2:
+        program.model.target.load_state_dict(program.model.online.state_dict())
+
+
+def averaged(program, i):
+    for p, q in zip(program.model.target.parameters(), program.model.online.parameters()):
+        p.data.lerp_(q.data, 0.3)
+
+
+def conv():
+    return nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 4, 2), nn.Flatten())
+
+
+@pytest.mark.parametrize("change", [copied, averaged])
+@pytest.mark.parametrize("make", [lambda: nn.Linear(4, 4), conv])
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_weights_that_a_step_reads_alone_are_read_anew(change, make, precision):
+    if precision == "f32":
+        check(Pair(make), change)
+        return
+    model = Pair(make)  # equal factors give a loss of 0 in any precision
+    step = weft.torch.step(
+        model, lambda y: y.square().mean(), torch.optim.SGD(model.online.parameters(), lr=0.0),
+        precision=precision)
+    x = torch.randn(4, 4)
+    assert step(x) > 0
+    model.target.load_state_dict(model.online.state_dict())
+    assert step(x) == 0
+
+
+@pytest.mark.parametrize("make", [adam, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)])
+def test_two_steps_train_a_generator_and_a_discriminator(make):
+    """Each step reads what the other trains."""
+    torch.manual_seed(2)
+    nets = [nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4)),
+            nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))]
+    twins = copy.deepcopy(nets)
+
+    class Adversary(nn.Module):
+        def __init__(self, nets, trains):
+            super().__init__()
+            self.generator, self.discriminator, self.trains = *nets, trains
+
+        def forward(self, noise, real):
+            fake = self.generator(noise)
+            if self.trains == 0:
+                return F.softplus(-self.discriminator(fake)).mean()
+            return (F.softplus(self.discriminator(fake.detach()))
+                    + F.softplus(-self.discriminator(real))).mean()
+
+    steps = [weft.torch.step(Adversary(nets, i), None, make(nets[i].parameters()))
+             for i in range(2)]
+    losses = [Adversary(twins, i) for i in range(2)]
+    optimizers = [make(each.parameters()) for each in twins]
+    for _ in range(6):
+        batch = torch.randn(4, 4), torch.randn(4, 4)
+        for i in (1, 0):
+            for each in optimizers:
+                each.zero_grad()
+            loss = losses[i](*batch)
+            loss.backward()
+            optimizers[i].step()
+            torch.testing.assert_close(steps[i](*batch), loss.detach())
+    for mine, other in zip(nets, twins):
+        for p, q in zip(mine.parameters(), other.parameters()):
+            torch.testing.assert_close(p, q)
+
+
+# ---- tensors and modules that are others
+
+def other_mask(program, i):
+    if i == 2:
+        program.model.mask = torch.tensor([1.0, 0, 2, 0])
+
+
+def other_target(program, i):
+    if i == 2:
+        program.model.target = copy.deepcopy(program.model.online).requires_grad_(False)
+
+
+def other_weight(program, i):
+    if i == 2:
+        program.model.target.weight = nn.Parameter(torch.eye(4), requires_grad=False)
+
+
+def other_class_weights(program, i):
+    if i == 2:
+        program.loss.weight = torch.tensor([1.0, 2, 3, 4])
+
+
+class Classes(nn.CrossEntropyLoss):
+    def forward(self, y):
+        return super().forward(y, torch.arange(4))
+
+
+@pytest.mark.parametrize("model, change, loss", [
+    (Masked, other_mask, None), (Pair, other_target, None), (Pair, other_weight, None),
+    (Masked, other_class_weights, Classes(weight=torch.ones(4)))])
+def test_what_is_replaced_between_steps_is_read(model, change, loss):
+    check(model(), change, loss=loss)
+
+
+def test_a_buffer_that_the_forward_pass_replaces():
+    step = check(Averaging(), nothing, steps=8).step
+    assert len(step.plans) == 1  # by dynamo, whose trace holds for all of them
+
+
+def test_parameters_that_are_assigned_by_a_checkpoint():
+    def assigned(program, i):
+        if i == 3:
+            state = {name: torch.ones_like(t) for name, t in program.model.state_dict().items()}
+            program.model.load_state_dict(state, assign=True)
+            program.optimizer.param_groups[0]["params"] = list(program.model.parameters())
+
+    check(nn.Linear(4, 4), assigned)
+
+
+def test_what_a_model_stores_may_need_a_gradient():
+    ours = check(Storing(), nothing)
+    with pytest.raises(weft.UsageError, match="has no backward pass. Hint: detach"):
+        ours.model.kept.sum().backward()
+
+
+@pytest.mark.parametrize("wrap", [
+    torch.nn.utils.parametrizations.weight_norm, torch.nn.utils.weight_norm,
+    lambda layer: prune.l1_unstructured(layer, "weight", 0.5)])
+def test_layers_that_compute_their_weight(wrap):
+    model = nn.Sequential(wrap(nn.Linear(4, 4)))
+    torch.manual_seed(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = weft.torch.step(model, lambda y: y.square().mean(), optimizer)
+    x = torch.randn(4, 4)
+    losses = [step(x).item() for _ in range(8)]
+    assert losses == sorted(losses, reverse=True) and losses[-1] < 0.9 * losses[0]
+    assert losses[-1] > model(x).square().mean().item()
+
+
+# ---- optimizers
+
+def test_two_steps_of_one_optimizer():
+    torch.manual_seed(3)
+    model = nn.Linear(4, 4)
+    twin = copy.deepcopy(model)
+    optimizer, other = adam(model.parameters()), adam(twin.parameters())
+    steps = [weft.torch.step(model, loss, optimizer) for loss in (F.mse_loss, F.l1_loss)]
+    for i in range(8):
+        x, y = torch.randn(4, 4), torch.randn(4, 4)
+        loss = (F.mse_loss, F.l1_loss)[i % 2]
+        steps[i % 2](x, y)
+        other.zero_grad()
+        loss(twin(x), y).backward()
+        other.step()
+    for p, q in zip(model.parameters(), twin.parameters()):
+        torch.testing.assert_close(p, q)
+        assert optimizer.state[p]["step"] == other.state[q]["step"] == 8
+
+
+def cleared(program, i):
+    if i == 3:
+        program.optimizer.state.clear()
+
+
+def forgotten(program, i):
+    if i == 3:
+        program.optimizer.state[program.model.weight] = {}
+
+
+def moments_replaced(program, i):
+    if i == 3:
+        state = program.optimizer.state[program.model.weight]
+        state["exp_avg"] = torch.zeros_like(state["exp_avg"])
+
+
+def parameters_dropped(program, i):
+    if i == 3:
+        program.optimizer.param_groups[0]["params"] = [program.model.weight]
+
+
+@pytest.mark.parametrize("change", [cleared, forgotten, moments_replaced, parameters_dropped])
+def test_what_is_changed_in_an_optimizer_is_seen(change):
+    check(nn.Linear(4, 4), change, make=adam)
+
+
+@pytest.mark.parametrize("register", [
+    lambda p: p.model.weight.register_hook(lambda g: g * 10),
+    lambda p: p.model.weight.register_post_accumulate_grad_hook(lambda p: None),
+    lambda p: p.model.register_full_backward_hook(lambda m, i, o: None),
+    lambda p: p.optimizer.register_step_post_hook(lambda o, a, k: None)])
+def test_hooks_that_come_later_are_refused(register):
+    program = Program(nn.Linear(4, 4), adam, lambda y: y.square().mean())
+    x = torch.randn(4, 4)
+    for _ in range(2):
+        program.weft(x)
+    handle = register(program)
+    with pytest.raises(weft.UsageError, match="hooks, which a plan cannot call"):
+        program.weft(x)
+    handle.remove()
+    program.weft(x)
+
+
+# ---- accumulation
+
+class Either(nn.Module):
+    """Which of its layers a batch trains depends on its rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.second = nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.layer(x) if x.shape[0] == 3 else self.layer(x) + self.second(x)
+
+
+@pytest.mark.parametrize("make", [adam, lambda p: torch.optim.SGD(p, lr=0.1)])
+@pytest.mark.parametrize("rows", [[5, 3], [3, 5], [3, 3, 5, 3]])
+def test_gradients_of_some_micro_steps(make, rows):
+    check(Either(), nothing, make=make, steps=12, rows=lambda i: rows[i % len(rows)], accumulate=2)
+
+
+def test_sums_of_gradients_outlive_a_plan():
+    def moved(program, i):
+        if i == 3:  # in the middle of an update
+            for p in program.model.parameters():
+                p.data = p.data.clone()
+
+    check(nn.Linear(4, 4), moved, make=adam, accumulate=2)
+
+
+# ---- calls
+
+def test_a_step_in_several_threads_at_its_first_call():
+    model = nn.Linear(4, 4)
+    step = weft.torch.step(
+        model, lambda y: y.square().mean(), torch.optim.SGD(model.parameters(), lr=0.1))
+    x, failures = torch.randn(4, 4), []
+
+    def run():
+        try:
+            step(x)
+        except Exception as error:  # noqa: BLE001  (any of them is a failure)
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_frozen_recurrent_layer():
+    class Teacher(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.teacher = nn.LSTM(4, 4, batch_first=True).requires_grad_(False)
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            with torch.no_grad():
+                wanted, _ = self.teacher(x[:, None])
+            return self.layer(x) - wanted[:, 0]
+
+    check(Teacher(), nothing)
+
+
+def test_refusals_of_a_step_are_those_of_weft():
+    model = nn.Flatten(0)
+    layer = nn.Linear(4, 4)
+    step = weft.torch.step(
+        nn.Sequential(layer, model), lambda y: y, torch.optim.SGD(layer.parameters(), lr=0.1))
+    with pytest.raises(weft.UsageError, match="a loss is one number. Got one of shape"):
+        step(torch.randn(2, 4))
+    step = weft.torch.step(
+        nn.Sequential(layer, nn.Unflatten(1, (1,) * 8 + (4,))), lambda y: y.sum(),
+        torch.optim.SGD(layer.parameters(), lr=0.1))
+    with pytest.raises(weft.UsageError, match="more than 8 axes"):
+        step(torch.randn(2, 4))
+    step = weft.torch.step(layer, lambda y: y.sum(), torch.optim.SGD(layer.parameters(), lr=0.1))
+    with pytest.raises(weft.UsageError, match=r"at most 8 axes. Got 9"):
+        step(torch.randn(*[1] * 8, 4))
+    with pytest.raises(weft.UsageError, match=r"at most 8 axes. Got 9"):
+        weft.plan(layer, torch.randn(*[1] * 8, 4))
