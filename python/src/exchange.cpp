@@ -151,34 +151,53 @@ class Places {
 // index, value), (object, name of an attribute, value), or (dict or list, None, length).
 class Watch {
  public:
-  explicit Watch(nb::list entries) : entries_(std::move(entries)) {}
+  explicit Watch(nb::list entries) : held_(std::move(entries)) {
+    for (const nb::handle entry : held_) {
+      const nb::tuple parts = nb::cast<nb::tuple>(entry);
+      const nb::handle holder = parts[0], key = parts[1];
+      const Kind kind = key.is_none()                      ? Kind::length
+                        : nb::isinstance<nb::dict>(holder) ? Kind::item
+                        : nb::isinstance<nb::list>(holder) ? Kind::element
+                                                           : Kind::attribute;
+      Py_ssize_t number = 0;
+      if (kind == Kind::length) number = nb::cast<Py_ssize_t>(parts[2]);
+      if (kind == Kind::element) number = nb::cast<Py_ssize_t>(parts[1]);
+      entries_.push_back({kind, holder.ptr(), key.ptr(), nb::handle(parts[2]).ptr(), number});
+    }
+  }
 
   // Returns the first entry that does not hold any more, None where all do.
   nb::object changed() const {
-    for (const nb::handle entry : entries_) {
-      PyObject* const holder = PyTuple_GetItem(entry.ptr(), 0);
-      PyObject* const key = PyTuple_GetItem(entry.ptr(), 1);
-      if (!holds(holder, key, PyTuple_GetItem(entry.ptr(), 2))) return nb::borrow(entry);
-    }
+    for (size_t i = 0; i < entries_.size(); ++i)
+      if (!holds(entries_[i])) return held_[i];
     return nb::none();
   }
 
  private:
-  static bool holds(PyObject* holder, PyObject* key, PyObject* value) {
-    if (key == Py_None) return PyObject_Size(holder) == PyLong_AsSsize_t(value);
-    if (PyDict_Check(holder)) {
-      PyObject* const found = PyDict_GetItemWithError(holder, key);
-      if (found == nullptr && PyErr_Occurred() != nullptr) throw nb::python_error();
-      return found == value;
+  enum class Kind : uint8_t { length, item, element, attribute };
+  struct Entry {
+    Kind kind;
+    PyObject *holder, *key, *value;  // which `held_` keeps alive
+    Py_ssize_t number;               // a length, or a place
+  };
+
+  static bool holds(const Entry& entry) {
+    switch (entry.kind) {
+      case Kind::length:
+        return PyObject_Size(entry.holder) == entry.number;
+      case Kind::item:
+        return PyDict_GetItem(entry.holder, entry.key) == entry.value;
+      case Kind::element:
+        return entry.number < PyList_Size(entry.holder) &&
+               PyList_GetItem(entry.holder, entry.number) == entry.value;
+      case Kind::attribute:
+        break;
     }
-    if (PyList_Check(holder)) {
-      const Py_ssize_t at = PyLong_AsSsize_t(key);
-      return at < PyList_Size(holder) && PyList_GetItem(holder, at) == value;
-    }
-    return nb::getattr(holder, nb::handle(key)).is(nb::handle(value));
+    return nb::getattr(nb::handle(entry.holder), nb::handle(entry.key)).is(entry.value);
   }
 
-  nb::list entries_;
+  nb::list held_;
+  std::vector<Entry> entries_;
 };
 
 // A Call is a step whose inputs are some of the arguments, in a given order of their axes, and

@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "weft/base/host/stopwatch.h"
+#include "weft/base/text/suggest.h"
+#include "weft/device/catalogue.h"
 #include "weft/device/registry.h"
 #include "weft/planner/costs.h"
 #include "weft/planner/planner.h"
@@ -41,6 +43,20 @@ Ladder ladder_of(const PlanQuestion& question, const std::string& what,
             }}}};
 }
 
+// Returns the full name of a device that is here, or of the catalogue.
+std::string full_name(const std::string& device) {
+  try {
+    return Device(device).name();
+  } catch (const Error&) {
+    std::vector<std::string_view> known{"cpu"};
+    for (const GpuModel& gpu : gpu_models()) known.push_back(gpu.id);
+    const std::string_view similar = nearest(device, known);
+    throw Error(ErrorKind::usage, "[plan] on '{}': no such device. {}", device,
+                similar.empty() ? "Hint: cpu, or one of `weft list gpus`."
+                                : fmt::format("Did you mean {}?", similar));
+  }
+}
+
 nb::dict figures(const PlanAnswer& found) {
   nb::dict all;
   nb::list state;
@@ -69,7 +85,7 @@ nb::dict figures(const PlanAnswer& found) {
 nb::dict plan_for(Step& step, const std::vector<PyType>& types, const std::string& device,
                   const StepOptions& options, const std::vector<Sum>& state, size_t data_bytes,
                   size_t has, double seconds) {
-  const std::string name = Device(device).name();
+  const std::string name = full_name(device);
   PlanQuestion question{.device = name,
                         .machine = known_spec(name),
                         .options = options,

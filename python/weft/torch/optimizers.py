@@ -19,6 +19,7 @@ _SETTINGS = {  # by class: the settings that are values of a run
 }
 
 
+_FLAGS = ("amsgrad", "maximize", "nesterov")  # of groups
 _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")  # of parameters
 _counters = weakref.WeakKeyDictionary()  # by optimizer: the steps of all parameters, one tensor
 
@@ -62,7 +63,8 @@ class Update:
             id(p): i for i, group in enumerate(optimizer.param_groups) for p in group["params"]
         }
         self._first = set()  # groups without dampening in the next run
-        self._settings = None, None  # of the latest run, and as a tensor
+        self._rows = self._settings = self._form = None  # of this run, and the rows as a tensor
+        self.look()
         self.states = {}  # of each parameter by id: names of state to Stated
         self.steps = None
         if type(optimizer) is not torch.optim.SGD:
@@ -111,6 +113,7 @@ class Update:
             # The first step has no dampening, as its momentum is the gradient itself.
             if first == {True}:
                 self._first.add(at)
+                self.look()
             for p in new:
                 self._keep(p, self.optimizer.state[p], ["momentum_buffer"])
 
@@ -137,6 +140,7 @@ class Update:
         for i, group in enumerate(groups):
             held = group["params"]
             entries += [(groups, i, group), (group, "params", held), (held, None, len(held))]
+            entries += [(group, name, group[name]) for name in _FLAGS if name in group]
             entries += [(held, j, p) for j, p in enumerate(held)]
         for p in self.parameters:
             entries += [(p, name, getattr(p, name)) for name in _HOOKS]
@@ -156,8 +160,8 @@ class Update:
             id(p) in known for group in self.optimizer.param_groups for p in group["params"]
             if p.requires_grad)
 
-    def settings(self):
-        """Returns the settings of this run, [groups, settings], in float64."""
+    def look(self):
+        """Reads the settings of this run. Returns whether the form of the update is another one."""
         rows = []
         for at, group in enumerate(self.optimizer.param_groups):
             betas = group.get("betas", (0, 0))
@@ -165,21 +169,29 @@ class Update:
             if at in self._first:
                 values["dampening"] = 0.0
             rows.append([float(values[name]) for name in self.names])
-        if rows != self._settings[0]:
-            self._settings = rows, torch.tensor(rows, dtype=torch.float64)
-        return self._settings[1]
+        if rows == self._rows:
+            return False
+        self._rows, self._settings = rows, None
+        before, self._form = self._form, self._key()
+        return self._form != before
+
+    def _key(self):
+        """Returns what the form of the update depends on, beside what entries() has: a change makes
+        a new plan."""
+        return [
+            [bool(group.get(name)) for name in ("momentum", "weight_decay", "dampening")]
+            for group in self.optimizer.param_groups
+        ]
+
+    def settings(self):
+        """Returns the settings of this run, [groups, settings], in float64."""
+        if self._settings is None:
+            self._settings = torch.tensor(self._rows, dtype=torch.float64)
+        return self._settings
 
     def after_run(self):
         self._first.clear()
         self.optimizer._opt_called = True  # torch's schedulers ask whether a step came before them
-
-    def key(self):
-        """Returns what the form of the update depends on: a change makes a new plan."""
-        return tuple(
-            tuple(bool(group.get(name)) for name in (
-                "amsgrad", "maximize", "nesterov", "momentum", "weight_decay", "dampening"))
-            for group in self.optimizer.param_groups
-        )
 
     # ---- in a graph
 

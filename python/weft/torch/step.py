@@ -86,7 +86,6 @@ class Step:
         """Drops all plans, to plan anew with what the model and the optimizer are now."""
         _check_model(self.model)
         self.update = Update(self.optimizer)
-        self.form = self.update.key()
         self.states = {}  # by data_ptr: parameters and buffers as Stated
         self.sums = {at: held for at, held in self.sums.items() if at in self.update.group_of}
         self.plans = []
@@ -107,7 +106,8 @@ class Step:
         self._code = loss_of.__code__
         self._function = torch.compile(
             loss_of, backend=for_dynamo()(backend), fullgraph=True, dynamic=False)
-        self._watch = self._watched()
+        self._held = {}  # tensors of the plans' states, by id
+        self.note_states([])
 
     def _watched(self):
         """Returns what tells whether modules, tensors, hooks and the optimizer's state are those
@@ -170,8 +170,8 @@ class Step:
             return self._run(args, kwargs)
 
     def _run(self, args, kwargs):
-        if self.update is None or self._watch.changed() or self.update.key() != self.form or any(
-            plan.places.have_moved() for plan in self.plans if plan.places is not None
+        if self.update is None or self._watch.changed() or self._places.have_moved() or (
+            self.update.look()
         ):
             self._forget()
         loss = self._quick(args, kwargs)
@@ -271,8 +271,11 @@ class Step:
         """Returns a parameter, by its id, as state."""
         return self.stated(self.sums[parameter][0])
 
-    def note_state(self):
-        """Watches the optimizer's state, too, once it is made."""
+    def note_states(self, states):
+        """Watches the tensors of a plan, and the optimizer's state, once it is made."""
+        self._held.update((id(s.tensor), s.tensor) for s in states)
+        self._places = w._Places(
+            torch.Tensor.__dlpack_c_exchange_api__, list(self._held.values()))
         self._watch = self._watched()
 
     def __reduce_ex__(self, protocol):
@@ -308,7 +311,7 @@ class StepPlan(Lowered):
                 "[step] the model stores a number that needs a gradient, or returns more than the "
                 "loss. Hint: detach() what it stores")
         self.of_loss = of_one[0]
-        self.inputs = self.places = None
+        self.inputs = None
         self.runs = {}  # whether it updates: the step, its call, the tensors that it changes
         self._boxed_call = True
 
@@ -352,9 +355,7 @@ class StepPlan(Lowered):
         self.states = list({id(s): s for s in states}.values())
         check_apart(self.states)
         self.staged = [s for s in self.states if s.is_staged]
-        self.places = w._Places(
-            torch.Tensor.__dlpack_c_exchange_api__, [s.tensor for s in self.states])
-        self.owner.note_state()
+        self.owner.note_states(self.states)
 
     def _planned(self, args, updates, others):
         """Plans the step with an update, or one that adds its gradients up. `others` are parameters

@@ -101,6 +101,14 @@ def test_unsupported_types_are_refused_by_a_step_and_files(tmp_path):
         weft.export(model, x, tmp_path / "net.onnx")
 
 
+def test_factors_of_different_types_are_refused_as_in_torch():
+    layer, x = nn.Linear(4, 4), torch.randn(2, 4, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="same dtype"):
+        compiled(layer)(x)
+    with pytest.raises(weft.UsageError, match="factors of different types: f64 and f32"):
+        step_of(layer)(x)
+
+
 def test_tensors_of_more_axes_than_weft_has():
     x = torch.ones((1,) * 9)
     assert torch.equal(compiled(lambda x: x * 2)(x), x * 2)
@@ -234,7 +242,7 @@ def test_wrong_shapes_and_arguments(tmp_path):
         weft.plan(3, X)
     with pytest.raises(weft.UsageError, match="a model is a torch.nn.Module. Got function"):
         weft.export(lambda x: x, X, tmp_path / "net.onnx")
-    with pytest.raises(weft.UsageError, match="nosuch.*Known"):
+    with pytest.raises(weft.UsageError, match="nosuch.*no such device"):
         weft.plan(small(), X, on="nosuch")
     with pytest.raises(TypeError, match="missing 1 required"):
         weft.plan(small())

@@ -13,6 +13,8 @@ aten = torch.ops.aten
 # ---- matrices
 def matmul(call, a, b):
     """Multiplies in the type of the result; integers come back wider, and wrap as in torch."""
+    if a.dtype != b.dtype:  # which traces promote, and kernels refuse
+        raise Unsupported(f"factors of different types: {a.dtype} and {b.dtype}")
     return cast(w.matmul(cast(a, call.dtype), cast(b, call.dtype)), call.dtype)
 
 
@@ -36,6 +38,8 @@ def int_mm(call, a, b):
 
 @rule(aten.linear.default)
 def linear(call, x, weight, bias=None):
+    if x.dtype != weight.dtype:
+        raise Unsupported(f"factors of different types: {x.dtype} and {weight.dtype}")
     return w.linear(x, weight, bias)
 
 
