@@ -52,11 +52,22 @@ ROWS = {
     "hooks, another optimizer, an optimizer's closure": [
         "test_closures_of_optimizers", "test_step.py::test_refusals",
         "test_bad_input.py::test_hooks_of_modules",
+        "test_step_changes.py::test_hooks_that_come_later_are_refused",
         "test_bad_input.py::test_hooks_of_parameters_are_called"],
     "`torch.profiler`, `detect_anomaly`": ["test_profiler_and_anomalies"],
     "a model that stores activations, a loss with weights": [
         "test_step.py::test_what_a_model_stores_is_stored_in_each_step",
-        "test_step.py::test_a_loss_with_parameters_is_trained"],
+        "test_step.py::test_a_loss_with_parameters_is_trained",
+        "test_step_changes.py::test_what_a_model_stores_may_need_a_gradient"],
+    "weights, buffers, modules, groups or state of the optimizer that a program changes between "
+    "steps; several steps of one model or optimizer": [
+        f"test_step_changes.py::{test}" for test in (
+            "test_weights_that_a_step_reads_alone_are_read_anew",
+            "test_two_steps_train_a_generator_and_a_discriminator",
+            "test_what_is_replaced_between_steps_is_read",
+            "test_a_buffer_that_the_forward_pass_replaces", "test_two_steps_of_one_optimizer",
+            "test_what_is_changed_in_an_optimizer_is_seen",
+            "test_gradients_of_some_micro_steps", "test_sums_of_gradients_outlive_a_plan")],
     "a model that counts its calls in a Python number": [
         "test_step.py::test_a_model_that_counts_its_calls_is_named_with_its_line"],
     "ids and labels out of range": [
