@@ -2,6 +2,7 @@
 // the loop over a step's arguments and results is in C++, as a step of a small net takes
 // microseconds.
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "weft/base/host/stopwatch.h"
@@ -206,7 +207,8 @@ class Call {
  public:
   Call(Step& step, const nb::capsule& exchange, const std::vector<std::pair<int, Dims>>& places,
        const std::vector<std::pair<nb::tuple, std::vector<int64_t>>>& results,
-       const std::vector<nb::tuple>& bounds, const std::vector<Variable>& read)
+       const std::vector<nb::tuple>& bounds, const std::vector<Variable>& read,
+       const std::vector<std::tuple<uintptr_t, uintptr_t, std::string>>& states)
       : step_(step), exchange_(exchange), read_(read) {
     for (const auto& [argument, strides] : places) places_.push_back({argument, strides});
     for (const auto& [dtype, shape] : results)
@@ -216,6 +218,7 @@ class Call {
                          nb::cast<Dims>(bound[2]), nb::cast<Dims>(bound[3]),
                          nb::cast<int64_t>(bound[4]), nb::cast<int64_t>(bound[5]),
                          nb::cast<int64_t>(bound[6]), nb::cast<std::string>(bound[7])});
+    for (const auto& [begin, end, name] : states) states_[begin] = {end, name};
   }
 
   // Returns the results; None where an argument has other strides than the step reads, or is on
@@ -227,6 +230,7 @@ class Call {
       const std::byte* at =
           address(nb::handle(PyList_GetItem(arguments.ptr(), place.argument)), place.strides);
       if (at == nullptr) return nb::none();
+      check_apart(reinterpret_cast<uintptr_t>(at));
       inputs.push_back(at);
     }
     for (const Bound& bound : bounds_) check(bound, inputs[bound.place], arguments);
@@ -262,6 +266,15 @@ class Call {
         return nullptr;
     return view.data;
   }
+  // An input within a state would change while the step runs.
+  void check_apart(uintptr_t at) const {
+    auto next = states_.upper_bound(at);
+    if (next == states_.begin()) return;
+    const auto& [end, name] = std::prev(next)->second;
+    if (at < end)
+      throw Error(ErrorKind::usage,
+                  "[step] an input shares memory with {}. Hint: clone() it before the step.", name);
+  }
   void check(const Bound& bound, const std::byte* at, const nb::list& arguments) const {
     const int argument = places_[bound.place].argument;
     const DlType dtype =
@@ -282,8 +295,9 @@ class Call {
   std::vector<Place> places_;
   std::vector<Made> made_;
   std::vector<Bound> bounds_;
-  std::vector<Variable> read_;  // and not assigned
-  double milliseconds_ = 0;     // of the latest run
+  std::vector<Variable> read_;                                     // and not assigned
+  std::map<uintptr_t, std::pair<uintptr_t, std::string>> states_;  // end and name, by beginning
+  double milliseconds_ = 0;                                        // of the latest run
   alignas(64) std::byte empty_[64] = {};
 };
 }  // namespace
@@ -301,8 +315,9 @@ void bind_exchange(nb::module_& m) {
   nb::class_<Call>(m, "_Call", "A step on tensors of a library with DLPack's C exchange API.")
       .def(nb::init<Step&, const nb::capsule&, const std::vector<std::pair<int, Dims>>&,
                     const std::vector<std::pair<nb::tuple, std::vector<int64_t>>>&,
-                    const std::vector<nb::tuple>&, const std::vector<Variable>&>(),
-           "step"_a, "exchange"_a, "places"_a, "results"_a, "bounds"_a, "read"_a,
+                    const std::vector<nb::tuple>&, const std::vector<Variable>&,
+                    const std::vector<std::tuple<uintptr_t, uintptr_t, std::string>>&>(),
+           "step"_a, "exchange"_a, "places"_a, "results"_a, "bounds"_a, "read"_a, "states"_a,
            nb::keep_alive<1, 2>())
       .def("__call__", &Call::operator(), "arguments"_a, "further"_a);
 }

@@ -19,7 +19,7 @@ _SETTINGS = {  # by class: the settings that are values of a run
 }
 
 
-_FLAGS = ("amsgrad", "maximize", "nesterov")  # of groups
+_FLAGS = ("amsgrad", "maximize", "nesterov", "decoupled_weight_decay")  # of groups
 _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")  # of parameters
 _counters = weakref.WeakKeyDictionary()  # by optimizer: the steps of all parameters, one tensor
 
@@ -213,8 +213,6 @@ class Update:
             update(stated, gradient, self.optimizer.param_groups[group], values)
 
     def _adam_with(self, count):
-        is_decoupled = self.optimizer.param_groups[0].get("decoupled_weight_decay", False)
-        is_decoupled = is_decoupled or type(self.optimizer) is torch.optim.AdamW
         index = {id(p): i for i, p in enumerate(self.parameters)}
         self.stepped = set()
 
@@ -225,7 +223,7 @@ class Update:
             self.stepped.add(at)
             if group["weight_decay"]:
                 decay = values["weight_decay"]
-                if is_decoupled:
+                if group.get("decoupled_weight_decay", type(self.optimizer) is torch.optim.AdamW):
                     x = w.mul(x, in_type(w.sub(1.0, w.mul(values["lr"], decay))))
                 else:
                     g = w.add(g, w.mul(x, in_type(decay)))

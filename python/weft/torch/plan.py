@@ -65,9 +65,9 @@ def _strides(example, order):
 class Caller:
     """Runs a step on tensors of torch: `places` are its arguments, with their order of axes, and
     `made` shape and dtype of its results, which it returns as a list. `inputs` are the placeholders
-    of the arguments in `graph`, and `read` variables that the step reads and does not assign."""
+    of the arguments in `graph`, and `states` what the step reads and assigns in place."""
 
-    def __init__(self, step, examples, places, made, graph, inputs, read=()):
+    def __init__(self, step, examples, places, made, graph, inputs, states=()):
         self.places = places
         strides = [_strides(examples[i], order) for i, order in places]
         layouts = {
@@ -79,7 +79,8 @@ class Caller:
             [(i, each) for (i, _), each in zip(places, strides)],
             [(_dlpack_type(dtype), shape) for shape, dtype in made],
             bounds_of(graph, layouts),
-            list(read),
+            [state.variable for state in states if not state.is_assigned],
+            [(*state.span(), state.name) for state in states],
         )
 
     def __call__(self, args, further):

@@ -40,31 +40,28 @@ class Stated:
         self.is_assigned = True
         self.variable.assign(to_memory(value, self.order))
 
+    def span(self):
+        """Returns the addresses of the tensor's first element, and of the byte behind its last."""
+        last = sum((n - 1) * step for n, step in zip(self.tensor.shape, self.tensor.stride()))
+        bytes = (last + 1) * self.tensor.element_size() if self.tensor.numel() > 0 else 0
+        return self.pointer, self.pointer + bytes
+
     def before_run(self):
         if self.is_staged:
             self.memory.copy_(self.tensor.detach())
             self.variable._note_write()
 
     def after_run(self):
-        if self.is_staged and self.is_assigned:
-            self.tensor.detach().copy_(self.memory)
+        """Copies a staged tensor back, after a run that assigned it."""
+        self.tensor.detach().copy_(self.memory)
 
 
 def check_apart(states):
     """Refuses tensors that share memory, since a plan takes each for a variable of its own."""
-    spans = sorted(
-        (s.pointer, s.pointer + _extent(s.tensor), s.name)
-        for s in states if s.tensor.numel() > 0
-    )
+    spans = sorted((*s.span(), s.name) for s in states if s.tensor.numel() > 0)
     for (_, end, name), (begin, _, other) in zip(spans, spans[1:]):
         if begin < end:
             raise w.UsageError(f"[step] {name} and {other} share memory in part")
-
-
-def _extent(tensor):
-    """Returns the bytes from a tensor's first element to behind its last one."""
-    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride()))
-    return (last + 1) * tensor.element_size()
 
 
 def assigning(states):

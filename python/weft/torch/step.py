@@ -288,7 +288,7 @@ class Step:
         if not self.plans or not self.plans[-1].runs:
             raise w.UsageError("[step] nothing is planned before the first call")
         plan = self.plans[-1]
-        step, _, _ = plan.runs[max(plan.runs)]
+        step, *_ = plan.runs[max(plan.runs)]
         return step.plan(plan.types)
 
 
@@ -378,11 +378,11 @@ class StepPlan(Lowered):
         report().graphs.append(graph)
         places = [(i, each) for i, each in enumerate(self.inputs) if isinstance(each, list)]
         results = [(list(shape), _TORCH[dtype]) for dtype, shape in step.result_types()]
-        changed = [s.tensor for s in self.states if s.is_assigned]
+        # Of this plan alone: another of the same graph assigns other states.
+        assigned = [s for s in self.states if s.is_assigned]
         inputs = [n for n in self.placeholders if not n.name.startswith("tangents")]
-        read = [s.variable for s in self.states if not s.is_assigned]
-        call = Caller(step, args, places, results, self.gm.graph, inputs, read)
-        return step, call, changed
+        call = Caller(step, args, places, results, self.gm.graph, inputs, self.states)
+        return step, call, [s.tensor for s in assigned], [s for s in assigned if s.is_staged]
 
     def _results(self, inputs):
         rest = iter(inputs)
@@ -472,11 +472,11 @@ class StepPlan(Lowered):
         if (updates, others) not in self.runs:
             stated = [self.owner.state_of(each) for each in others]
             self.runs[updates, others] = self._planned(args, updates, stated)
-        _, call, changed = self.runs[updates, others]
+        _, call, changed, staged = self.runs[updates, others]
         for state in self.staged:
             state.before_run()
         results = call(args, further)
-        for state in self.staged:
+        for state in staged:
             state.after_run()
         torch.autograd.graph.increment_version(changed)
         return results
@@ -540,7 +540,8 @@ def _refuse_inference(gm, examples):
 def _leaves(args, kwargs):
     if not kwargs and all(isinstance(arg, torch.Tensor) for arg in args):
         return args  # as tree_leaves() says, which takes as long as a small plan
-    return pytree.tree_leaves((args, kwargs))
+    # Keyword arguments of one call may come in another order than those of the next.
+    return pytree.tree_leaves((args, dict(sorted(kwargs.items()))))
 
 
 def _with_own_code(method):

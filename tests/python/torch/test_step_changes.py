@@ -348,7 +348,60 @@ def test_sums_of_gradients_outlive_a_plan():
     check(nn.Linear(4, 4), moved, make=adam, accumulate=2)
 
 
+def test_memory_that_is_not_aligned_is_written_by_updates_alone():
+    """Plans are made anew before the last micro-step, so that the one that updates comes first."""
+
+    def cut_from_one(program, i):
+        if i == 3:
+            vector = nn.utils.parameters_to_vector(program.model.parameters()).detach()
+            nn.utils.vector_to_parameters(vector.clone(), program.model.parameters())
+
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 4))
+    check(model, cut_from_one, make=adam, steps=10, accumulate=2)
+
+
+@pytest.mark.parametrize("decoupled", [[True, False], [False, True]])
+def test_groups_that_decay_in_two_ways(decoupled):
+    def make(parameters):
+        return torch.optim.Adam([
+            {"params": [p], "decoupled_weight_decay": how}
+            for p, how in zip(parameters, decoupled)], lr=0.05, weight_decay=0.3)
+
+    def turned(program, i):
+        if i == 4:
+            for group in program.optimizer.param_groups:
+                group["decoupled_weight_decay"] = not group["decoupled_weight_decay"]
+
+    check(nn.Linear(4, 4), turned, make=make, steps=8)
+
+
 # ---- calls
+
+def test_keyword_arguments_come_in_any_order():
+    class Difference(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, a, b):
+            return (self.layer(a) - 2 * b).square().mean()
+
+    model = Difference()
+    step = weft.torch.step(model, None, torch.optim.SGD(model.parameters(), lr=0.0))
+    a, b = torch.randn(3, 4), torch.randn(3, 4)
+    for _ in range(2):
+        torch.testing.assert_close(step(a=a, b=b), model(a, b).detach())
+        torch.testing.assert_close(step(b=b, a=a), model(a, b).detach())
+
+
+def test_an_input_within_a_weight_is_refused():
+    model = nn.Linear(4, 4)
+    step = weft.torch.step(
+        model, lambda y: y.square().mean(), torch.optim.SGD(model.parameters(), lr=0.1))
+    step(torch.randn(2, 4))
+    with pytest.raises(weft.UsageError, match="shares memory with weight. Hint: clone"):
+        step(model.weight.detach()[1:3])
+
 
 def test_a_step_in_several_threads_at_its_first_call():
     model = nn.Linear(4, 4)
