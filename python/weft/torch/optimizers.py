@@ -51,8 +51,10 @@ def _constant(numbers):
 class Update:
     """The update of an optimizer: makes torch's state, and computes new values in a graph."""
 
-    def __init__(self, optimizer, in_memory=True):
+    def __init__(self, optimizer, in_memory=True, fresh=()):
+        """`fresh` are parameters, by id, whose momentum was made for an update that never ran."""
         check(optimizer)
+        self.fresh = set(fresh)
         self._in_memory = in_memory
         self.optimizer = optimizer
         self.names = _SETTINGS[type(optimizer)]
@@ -106,7 +108,9 @@ class Update:
             new = [p for p in parameters if self.group_of[id(p)] == at]
             if group["momentum"] == 0 or not new:
                 continue
-            first = {self.optimizer.state[p].get("momentum_buffer") is None for p in new}
+            self.fresh |= {
+                id(p) for p in new if self.optimizer.state[p].get("momentum_buffer") is None}
+            first = {id(p) in self.fresh for p in new}
             first |= {False for p in group["params"] if id(p) in self.states}
             if group["dampening"] and len(first) > 1:
                 raise w.UsageError("[step] some parameters of a group have momentum, others none")
@@ -191,6 +195,7 @@ class Update:
 
     def after_run(self):
         self._first.clear()
+        self.fresh.clear()
         self.optimizer._opt_called = True  # torch's schedulers ask whether a step came before them
 
     # ---- in a graph

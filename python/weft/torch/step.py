@@ -85,9 +85,11 @@ class Step:
     def _forget(self):
         """Drops all plans, to plan anew with what the model and the optimizer are now."""
         _check_model(self.model)
-        self.update = Update(self.optimizer)
+        fresh = self.update.fresh if self.update is not None else ()
+        self.update = Update(self.optimizer, fresh=fresh)
         self.states = {}  # by data_ptr: parameters and buffers as Stated
         self.sums = {at: held for at, held in self.sums.items() if at in self.update.group_of}
+        self.summed &= self.sums.keys()
         self.plans = []
         self.known = []  # dynamo's guards, and the plan that they guard
         self._ran = None  # the plan of the latest call

@@ -339,6 +339,27 @@ def test_gradients_of_some_micro_steps(make, rows):
     check(Either(), nothing, make=make, steps=12, rows=lambda i: rows[i % len(rows)], accumulate=2)
 
 
+def test_a_group_that_comes_before_the_first_update():
+    """The momentum of the others is made, and their first update has no dampening still."""
+
+    def added(program, i):
+        if i == 1:
+            program.model.extra = nn.Parameter(torch.ones(4))
+            program.optimizer.add_param_group({"params": [program.model.extra]})
+
+    check(nn.Linear(4, 4), added, accumulate=2,
+          make=lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.8, dampening=0.5))
+
+
+def test_a_layer_is_replaced_between_micro_steps():
+    def replaced(program, i):
+        if i == 1:
+            program.model[0] = nn.Linear(4, 4)
+            program.optimizer.param_groups[0]["params"] = list(program.model.parameters())
+
+    check(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), replaced, accumulate=2)
+
+
 def test_sums_of_gradients_outlive_a_plan():
     def moved(program, i):
         if i == 3:  # in the middle of an update
