@@ -63,6 +63,7 @@ struct Place {
 // refuses.
 struct Bound {
   size_t place;                // of the argument, among places
+  int bytes;                   // of an element, a signed integer: 4 or 8
   int64_t offset;              // of the view, in elements
   Dims shape, strides;         // of the view, in elements
   int64_t begin, end, beside;  // in [begin, end), or `beside`
@@ -214,10 +215,11 @@ class Call {
     for (const auto& [dtype, shape] : results)
       made_.push_back({{nb::cast<uint8_t>(dtype[0]), nb::cast<uint8_t>(dtype[1]), 1}, shape});
     for (const nb::tuple& bound : bounds)
-      bounds_.push_back({nb::cast<size_t>(bound[0]), nb::cast<int64_t>(bound[1]),
-                         nb::cast<Dims>(bound[2]), nb::cast<Dims>(bound[3]),
-                         nb::cast<int64_t>(bound[4]), nb::cast<int64_t>(bound[5]),
-                         nb::cast<int64_t>(bound[6]), nb::cast<std::string>(bound[7])});
+      bounds_.push_back({nb::cast<size_t>(bound[0]), nb::cast<int>(bound[1]),
+                         nb::cast<int64_t>(bound[2]), nb::cast<Dims>(bound[3]),
+                         nb::cast<Dims>(bound[4]), nb::cast<int64_t>(bound[5]),
+                         nb::cast<int64_t>(bound[6]), nb::cast<int64_t>(bound[7]),
+                         nb::cast<std::string>(bound[8])});
     for (const auto& [begin, end, name] : states) states_[begin] = {end, name};
   }
 
@@ -233,7 +235,7 @@ class Call {
       check_apart(reinterpret_cast<uintptr_t>(at));
       inputs.push_back(at);
     }
-    for (const Bound& bound : bounds_) check(bound, inputs[bound.place], arguments);
+    for (const Bound& bound : bounds_) check(bound, inputs[bound.place]);
     for (const uintptr_t address : further)
       inputs.push_back(reinterpret_cast<const std::byte*>(address));
     nb::list results;
@@ -275,15 +277,10 @@ class Call {
       throw Error(ErrorKind::usage,
                   "[step] an input shares memory with {}. Hint: clone() it before the step.", name);
   }
-  void check(const Bound& bound, const std::byte* at, const nb::list& arguments) const {
-    const int argument = places_[bound.place].argument;
-    const DlType dtype =
-        exchange_.viewed(nb::handle(PyList_GetItem(arguments.ptr(), argument))).tensor.dtype;
-    std::optional<int64_t> found;
-    if (dtype.bits == 64)
-      found = outside(bound, reinterpret_cast<const int64_t*>(at) + bound.offset);
-    if (dtype.bits == 32)
-      found = outside(bound, reinterpret_cast<const int32_t*>(at) + bound.offset);
+  static void check(const Bound& bound, const std::byte* at) {
+    const std::optional<int64_t> found =
+        bound.bytes == 8 ? outside(bound, reinterpret_cast<const int64_t*>(at) + bound.offset)
+                         : outside(bound, reinterpret_cast<const int32_t*>(at) + bound.offset);
     if (found)
       throw nb::index_error(fmt::format("[torch] {}: {} is outside of [{}, {})", bound.what, *found,
                                         bound.begin, bound.end)

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "weft/base/host/stopwatch.h"
-#include "weft/base/text/suggest.h"
 #include "weft/device/catalogue.h"
 #include "weft/device/registry.h"
 #include "weft/planner/costs.h"
@@ -48,12 +47,8 @@ std::string full_name(const std::string& device) {
   try {
     return Device(device).name();
   } catch (const Error&) {
-    std::vector<std::string_view> known{"cpu"};
-    for (const GpuModel& gpu : gpu_models()) known.push_back(gpu.id);
-    const std::string_view similar = nearest(device, known);
     throw Error(ErrorKind::usage, "[plan] on '{}': no such device. {}", device,
-                similar.empty() ? "Hint: cpu, or one of `weft list gpus`."
-                                : fmt::format("Did you mean {}?", similar));
+                machine_hint(device));
   }
 }
 

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include "weft/base/text/lower.h"
+#include "weft/base/text/suggest.h"
 
 namespace weft {
 namespace {
@@ -74,6 +78,14 @@ const GpuModel* find_gpu(std::string_view id) {
 const GpuModel* find_gpu_of_driver(std::string_view name) {
   const auto* found = std::ranges::find(models, name, &GpuModel::name);
   return found == std::end(models) ? nullptr : found;
+}
+
+std::string machine_hint(std::string_view name) {
+  std::vector<std::string_view> known{"cpu"};
+  for (const GpuModel& gpu : models) known.push_back(gpu.id);
+  const std::string_view similar = nearest(name, known);
+  return similar.empty() ? "Hint: cpu, or one of weft list gpus."
+                         : fmt::format("Did you mean {}?", similar);
 }
 
 MachineSpec spec_of(const GpuModel& gpu) {

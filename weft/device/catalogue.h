@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "weft/device/spec.h"
@@ -30,6 +31,8 @@ std::span<const GpuModel> gpu_models();
 // Find a GPU by id, ignoring case, or by its driver's name; null: not in the catalogue.
 const GpuModel* find_gpu(std::string_view id);
 const GpuModel* find_gpu_of_driver(std::string_view name);
+// Returns what to say of a name that is no machine: the nearest that is, or where they are listed.
+std::string machine_hint(std::string_view name);
 
 // Planned times use the data sheet's peaks; the spec has the measured peaks beside them.
 MachineSpec spec_of(const GpuModel& gpu);

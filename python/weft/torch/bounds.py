@@ -64,6 +64,6 @@ def bounds_of(graph, layouts):
             seen = seen_through(whole, views)
             where = line_of(node)
             found.append((
-                place, seen.storage_offset(), list(seen.shape), list(seen.stride()), begin, end,
+                place, indices.meta["val"].dtype.itemsize, seen.storage_offset(), list(seen.shape), list(seen.stride()), begin, end,
                 beside, f"{node.target} ({where})" if where else str(node.target)))
     return found

@@ -24,6 +24,10 @@ _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")  # of parameters
 _counters = weakref.WeakKeyDictionary()  # by optimizer: the steps of all parameters, one tensor
 
 
+def has_hooks(parameter):
+    return any(getattr(parameter, name) for name in _HOOKS)
+
+
 def check(optimizer):
     """Refuses what a plan would leave out in silence."""
     if type(optimizer) not in _SETTINGS:
@@ -35,7 +39,7 @@ def check(optimizer):
             raise w.UsageError("[step] the optimizer has hooks, which a plan cannot call")
     if _global_optimizer_pre_hooks or _global_optimizer_post_hooks:
         raise w.UsageError("[step] all optimizers have hooks, which a plan cannot call")
-    if any(getattr(p, name) for g in optimizer.param_groups for p in g["params"] for name in _HOOKS):
+    if any(has_hooks(p) for group in optimizer.param_groups for p in group["params"]):
         raise w.UsageError("[step] a parameter has gradient hooks, which a plan cannot call")
     for group in optimizer.param_groups:
         if group.get("differentiable"):
@@ -147,9 +151,10 @@ class Update:
             entries += [(group, name, group[name]) for name in _FLAGS if name in group]
             entries += [(held, j, p) for j, p in enumerate(held)]
         for p in self.parameters:
-            entries += [(p, name, getattr(p, name)) for name in _HOOKS]
-            held = [getattr(p, name) for name in _HOOKS]
-            entries += [(hooks, None, 0) for hooks in held if hooks is not None]
+            for name in _HOOKS:
+                hooks = getattr(p, name)
+                entries.append((p, name, hooks))
+                entries += [] if hooks is None else [(hooks, None, 0)]
             if id(p) in self.states:
                 entries.append((state, p, state[p]))
                 entries += [(state[p], name, value) for name, value in state[p].items()]

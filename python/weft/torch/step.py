@@ -9,10 +9,8 @@ import collections
 import dis
 import inspect
 import threading
-import time
 import types
 import warnings
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, Unpack
 
@@ -23,12 +21,10 @@ from torch.utils import _pytree as pytree
 from .. import _weft as w
 from .._compiled import _bytes
 from .backend import for_dynamo, prepare_dynamo
-from .lower import from_memory, lower, order_of, to_memory
-from .optimizers import Update, check as check_optimizer
-from .plan import Caller, Lowered, check_sized, draw_step, type_in_memory, weak
-from .report import GraphReport, report
-from .rules import dtype_of
-from .state import Stated, assigning, check_apart
+from .optimizers import Update, check as check_optimizer, has_hooks
+from .plan import check_sized, weak
+from .state import Stated
+from .step_plan import StepPlan, is_tangent
 from .table import decompositions
 
 
@@ -153,7 +149,7 @@ class Step:
         forward.output(outputs[:num_fwd_outputs])
         forward.eliminate_dead_code()
         for node in forward.find_nodes(op="placeholder"):
-            if node.name.startswith("tangents"):
+            if is_tangent(node):
                 backward.node_copy(node)
                 forward.erase_node(node)
         backward.output([None] * len(outputs[num_fwd_outputs:]))
@@ -294,220 +290,6 @@ class Step:
         return step.plan(plan.types)
 
 
-class StepPlan(Lowered):
-    """The joint graph for the types of one batch, with the update behind it."""
-
-    def __init__(self, owner, gm, forward_outputs):
-        super().__init__(gm)
-        self._owner = weakref.ref(owner)  # dynamo keeps plans until the step's code is gone
-        self.forward_outputs = forward_outputs
-        tangents = [n for n in self.placeholders if n.name.startswith("tangents")]
-        # Those of what the forward pass stores in the model are 0, as nobody differentiates it.
-        of_one = [n for n in tangents if n.meta["val"].numel() == 1]
-        if len(tangents) == 1 and not of_one:
-            shape = list(tangents[0].meta["val"].shape)
-            raise w.UsageError(
-                f"[step] a loss is one number. Got one of shape {shape}. Hint: take its mean()")
-        if len(of_one) != 1:
-            raise w.UsageError(
-                "[step] the model stores a number that needs a gradient, or returns more than the "
-                "loss. Hint: detach() what it stores")
-        self.of_loss = of_one[0]
-        self.inputs = None
-        self.runs = {}  # whether it updates: the step, its call, the tensors that it changes
-        self._boxed_call = True
-
-    @property
-    def owner(self):
-        return self._owner()
-
-    def _bind(self, args):
-        """Plans the step, once the first arguments show which of them are state."""
-        self.inputs = []  # by argument: a Stated, an order of axes, or a number
-        self.runs.clear()
-        types = []
-        for arg in args:
-            if not isinstance(arg, torch.Tensor):
-                self.inputs.append(arg)
-                continue
-            stated = self.owner.stated(arg)
-            if stated is not None:
-                self.inputs.append(stated)
-                continue
-            order = order_of(arg) or list(range(arg.dim()))
-            self.inputs.append(order)
-            types.append(type_in_memory(arg, order))
-        settings = self.owner.update.settings()
-        types.append(("f64", list(settings.shape)))
-        self.types = types + self.further_types()
-        self.fixed = [c.contiguous() for c in self.constants.values()]
-        self.addresses = [c.data_ptr() for c in self.fixed]
-        gradients = self.outputs[self.forward_outputs:]
-        self.trained = {
-            id(each.tensor): each for each, gradient in zip(self.inputs, gradients)
-            if isinstance(each, Stated) and gradient is not None
-            and id(each.tensor) in self.owner.update.group_of}
-        self._take_states(self.trained.values())
-
-    def _take_states(self, trained):
-        """Takes the state of the graph, and of parameters that the plan updates."""
-        self.owner.update.make_state(each.tensor for each in trained)
-        states = [i for i in self.inputs if isinstance(i, Stated)]
-        states += [*trained, *self.owner.update.all_states()]
-        self.states = list({id(s): s for s in states}.values())
-        check_apart(self.states)
-        self.staged = [s for s in self.states if s.is_staged]
-        self.owner.note_states(self.states)
-
-    def _planned(self, args, updates, others):
-        """Plans the step with an update, or one that adds its gradients up. `others` are parameters
-        that had gradients in earlier micro-steps alone."""
-        if others:
-            self._take_states([*self.trained.values(), *others])
-        for state in self.states:
-            state.is_assigned = False
-        self._updates, self._others = updates, others
-        step = self.new_step(self.owner.options)
-        graph = GraphReport(type(self.owner.model).__name__, "step", 0, 0)
-        graph.operations = graph.in_plans = len(self.gm.graph.nodes)
-        begin = time.perf_counter()
-        with self.refusals(_refusal):
-            step.bind(self.types)
-        graph.seconds = time.perf_counter() - begin
-        summary = step.plan(self.types)
-        graph.plans, graph.arena_bytes = 1, summary.arena_bytes
-        graph.argument_bytes = summary.argument_bytes
-        report().graphs.append(graph)
-        places = [(i, each) for i, each in enumerate(self.inputs) if isinstance(each, list)]
-        results = [(list(shape), _TORCH[dtype]) for dtype, shape in step.result_types()]
-        # Of this plan alone: another of the same graph assigns other states.
-        assigned = [s for s in self.states if s.is_assigned]
-        inputs = [n for n in self.placeholders if not n.name.startswith("tangents")]
-        call = Caller(step, args, places, results, self.gm.graph, inputs, self.states)
-        return step, call, [s.tensor for s in assigned], [s for s in assigned if s.is_staged]
-
-    def _results(self, inputs):
-        rest = iter(inputs)
-        env, states = {}, {}
-        primals = []
-        given = iter(self.inputs)
-        for node in self.placeholders:
-            if node.name.startswith("tangents"):
-                env[node] = _tangent(node.meta["val"], 1.0 if node is self.of_loss else 0.0)
-                continue
-            each = next(given)
-            primals.append((node, each))
-            if isinstance(each, Stated):
-                states[node] = each
-                env[node] = each.value()
-            elif isinstance(each, list):
-                env[node] = from_memory(next(rest), each)
-            else:
-                env[node] = each
-        settings = next(rest)
-        lower(self.gm.graph, env, self.take_further(env, rest), assigning(states))
-        outputs = self.outputs
-        self._update(primals, outputs[self.forward_outputs:], env, settings)
-        forward = outputs[: self.forward_outputs]
-        return [env[n] for n in forward if isinstance(n, torch.fx.Node)]
-
-    def _update(self, primals, gradients, env, settings):
-        update = self.owner.update
-        wanted = {}  # of a tied parameter the gradients add up
-        for (_, each), gradient in zip(primals, gradients):
-            if gradient is None or not isinstance(each, Stated):
-                continue
-            if id(each.tensor) not in self.trained:
-                continue
-            known = wanted.get(id(each))
-            value = env[gradient]
-            wanted[id(each)] = (each, value if known is None else w.add(known[1], value))
-        parameters = [each for each, _ in wanted.values()]
-        values = [value for _, value in wanted.values()]
-        count = self.owner.accumulate
-        if count > 1:
-            sums = [self.owner.sum_of(each) for each in parameters]
-            added = [
-                w.add(total.value(), to_memory(value, each.order))
-                for total, value, each in zip(sums, values, parameters)]
-            for total, value in zip(sums, added):
-                total.assign(w.zeros_like(value) if self._updates else value)
-            if not self._updates:
-                return
-            for each in self._others:
-                total = self.owner.sum_of(each)
-                parameters.append(each)
-                added.append(total.value())
-                total.assign(w.zeros_like(total.value()))
-            values = [
-                from_memory(w.mul(value, 1.0 / count), each.order)
-                for value, each in zip(added, parameters)]
-        if self.owner.clip_norm is not None and values:
-            values, _ = w.clip_grad_norm(values, float(self.owner.clip_norm))
-        update.apply(parameters, values, settings)
-        update.finish()
-
-    def __call__(self, args):
-        if self.inputs is None or any(
-            isinstance(each, Stated) and arg.data_ptr() != each.pointer
-            for each, arg in zip(self.inputs, args)
-        ):
-            self._bind(args)
-        self.owner._ran = self
-        results = self._run(args)
-        self._latest = list(args), results
-        args.clear()
-        return results
-
-    def _run(self, args):
-        settings = self.owner.update.settings()
-        further = [settings.data_ptr(), *self.addresses]
-        if self.draws:
-            drawn = draw_step()
-            further.append(drawn.data_ptr())
-        updates, others = self.owner.updates(), ()
-        if self.owner.accumulate > 1:
-            summed = self.owner.summed
-            if updates and not summed <= self.trained.keys():
-                others = tuple(sorted(summed - self.trained.keys()))
-            summed.update(self.trained)
-        if (updates, others) not in self.runs:
-            stated = [self.owner.state_of(each) for each in others]
-            self.runs[updates, others] = self._planned(args, updates, stated)
-        _, call, changed, staged = self.runs[updates, others]
-        for state in self.staged:
-            state.before_run()
-        results = call(args, further)
-        for state in staged:
-            state.after_run()
-        torch.autograd.graph.increment_version(changed)
-        return results
-
-    def learn(self, leaves, loss):
-        """Notes which of a call's leaves the arguments are, and which result is the loss.
-
-        Returns whether all of them are known, so that run_leaves() can run.
-        """
-        args, results = self._latest
-        self._latest = None
-        places = {id(leaf): i for i, leaf in enumerate(leaves)}
-        wanted = [i for i, each in enumerate(self.inputs) if isinstance(each, list)]
-        self.leaves = [(i, places.get(id(args[i]))) for i in wanted]
-        at = [i for i, r in enumerate(results) if r.data_ptr() == loss.data_ptr()]
-        if len(at) != 1 or any(leaf is None for _, leaf in self.leaves):
-            return False
-        self.loss = at[0]
-        self.template = [None] * len(self.inputs)
-        return True
-
-    def run_leaves(self, leaves):
-        """Runs with the leaves of a call, and returns the loss."""
-        args = list(self.template)
-        for i, leaf in self.leaves:
-            args[i] = leaves[leaf]
-        return self._run(args)[self.loss]
-
-
 # Calls that dynamo's code makes for a graph: the graph's, and two that count its time.
 _CALLS = 3
 
@@ -555,23 +337,6 @@ def _with_own_code(method):
     return types.MethodType(own, method.__self__)
 
 
-_TORCH = {}  # weft's names to torch's dtypes
-for _dtype in (
-    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32,
-    torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.bool,
-):
-    _TORCH[dtype_of(_dtype)] = _dtype
-
-
-def _tangent(example, value):
-    return w.full([int(d) for d in example.shape], value, dtype_of(example.dtype))
-
-
-def _refusal(failed):
-    return w.UsageError(
-        f'[step] {failed}. Hint: torch.compile(model, backend="weft") runs it between plans')
-
-
 def _count_targets(loss):
     """Returns how many of a batch's tensors the loss takes behind the model's output."""
     if loss is None:
@@ -598,7 +363,7 @@ def _check_model(model):
     for name, parameter in model.named_parameters():
         if parameter.device.type != "cpu":
             raise w.UsageError(f"[step] {name} is on {parameter.device}, and a step on the CPU")
-        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+        if has_hooks(parameter):
             raise w.UsageError(f"[step] {name} has gradient hooks, which a plan cannot call")
     for name, module in model.named_modules():
         if module._backward_hooks or module._backward_pre_hooks:

@@ -12,7 +12,6 @@
 
 #include "weft/base/numbers/quantity.h"
 #include "weft/base/numbers/rounding.h"
-#include "weft/base/text/suggest.h"
 #include "weft/cli/measure/peaks.h"
 #include "weft/cli/recipes/recipe_flags.h"
 #include "weft/cli/show/terminal.h"
@@ -49,12 +48,7 @@ std::string device_of(std::string_view name) {
   if (names_several(name))
     throw Error(ErrorKind::usage, "--on {}: a run uses one device. Hint: --on {}.", name,
                 name.substr(0, name.rfind('x')));
-  std::vector<std::string_view> known{"cpu"};
-  for (const GpuModel& gpu : gpu_models()) known.push_back(gpu.id);
-  const std::string_view similar = nearest(name, known);
-  throw Error(ErrorKind::usage, "--on {}: no such machine. {}", name,
-              similar.empty() ? "Hint: cpu, or one of weft list gpus."
-                              : fmt::format("Did you mean {}?", similar));
+  throw Error(ErrorKind::usage, "--on {}: no such machine. {}", name, machine_hint(name));
 }
 
 PlannedRecipe planned_on(Recipe recipe, const std::string& device) {

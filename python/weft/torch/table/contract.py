@@ -11,10 +11,15 @@ aten = torch.ops.aten
 
 
 # ---- matrices
+def check_factors(a, b):
+    """Refuses what torch's traces promote, and its kernels refuse."""
+    if a.dtype != b.dtype:
+        raise Unsupported(f"factors of different types: {a.dtype} and {b.dtype}")
+
+
 def matmul(call, a, b):
     """Multiplies in the type of the result; integers come back wider, and wrap as in torch."""
-    if a.dtype != b.dtype:  # which traces promote, and kernels refuse
-        raise Unsupported(f"factors of different types: {a.dtype} and {b.dtype}")
+    check_factors(a, b)
     return cast(w.matmul(cast(a, call.dtype), cast(b, call.dtype)), call.dtype)
 
 
@@ -38,8 +43,7 @@ def int_mm(call, a, b):
 
 @rule(aten.linear.default)
 def linear(call, x, weight, bias=None):
-    if x.dtype != weight.dtype:
-        raise Unsupported(f"factors of different types: {x.dtype} and {weight.dtype}")
+    check_factors(x, weight)
     return w.linear(x, weight, bias)
 
 
