@@ -168,11 +168,12 @@ class Watch {
     }
   }
 
-  // Returns the first entry that does not hold any more, None where all do.
-  nb::object changed() const {
+  // Returns the entries that do not hold any more.
+  nb::list changed() const {
+    nb::list found;
     for (size_t i = 0; i < entries_.size(); ++i)
-      if (!holds(entries_[i])) return held_[i];
-    return nb::none();
+      if (!holds(entries_[i])) found.append(held_[i]);
+    return found;
   }
 
  private:

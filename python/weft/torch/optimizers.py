@@ -117,7 +117,9 @@ class Update:
             first = {id(p) in self.fresh for p in new}
             first |= {False for p in group["params"] if id(p) in self.states}
             if group["dampening"] and len(first) > 1:
-                raise w.UsageError("[step] some parameters of a group have momentum, others none")
+                raise w.UsageError(
+                    "[step] some parameters of a group with dampening have momentum, others none "
+                    "yet. Hint: put those that come later in a group of their own")
             # The first step has no dampening, as its momentum is the gradient itself.
             if first == {True}:
                 self._first.add(at)

@@ -8,6 +8,8 @@ torch's memory, where the plan assigns them.
 import collections
 import dis
 import inspect
+import os
+import re
 import threading
 import types
 import warnings
@@ -16,6 +18,7 @@ from typing import Any, TypedDict, Unpack
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from torch.utils import _pytree as pytree
 
 from .. import _weft as w
@@ -30,6 +33,7 @@ from .table import decompositions
 
 MOST_PLANS = 64  # of a step: one for each type of batch
 MOST_SAME = 4  # plans for batches of the same shapes, behind which a warning says why
+_FIXED = ("model", "loss", "optimizer", "clip_norm", "accumulate", "options")
 
 
 class StepOptions(TypedDict, total=False):
@@ -78,6 +82,13 @@ class Step:
         self._assigned = set()  # entries of the watch that forward passes assign
         self._lock = threading.RLock()
 
+    def __setattr__(self, name, value):
+        if name in _FIXED and name in self.__dict__:
+            raise w.UsageError(
+                f"[step] {name} is fixed, as plans are made for it. Hint: make the step anew with "
+                "weft.torch.step(), between two updates")
+        super().__setattr__(name, value)
+
     def _forget(self):
         """Drops all plans, to plan anew with what the model and the optimizer are now."""
         _check_model(self.model)
@@ -109,14 +120,22 @@ class Step:
 
     def _watched(self):
         """Returns what tells whether modules, tensors, hooks and the optimizer's state are those
-        that the plans were made for: dynamo guards types of tensors, not which ones they are."""
+        that the plans were made for: dynamo guards types of tensors, not which ones they are, and
+        neither hooks nor methods of a class."""
         entries = self.update.entries()
+        classes = set()
         for root in (self.model, self.loss):
             for module in root.modules() if isinstance(root, torch.nn.Module) else ():
+                classes.add(type(module))
                 for held in (module._modules, module._parameters, module._buffers):
                     entries += [(held, key, value) for key, value in held.items()]
+                for hooks in (module._forward_hooks, module._forward_pre_hooks):
+                    entries += _hooks(hooks)
                 for hooks in (module._backward_hooks, module._backward_pre_hooks):
                     entries.append((hooks, None, 0))
+        entries += [(kind, "forward", kind.forward) for kind in classes]
+        for hooks in (_global_forward_hooks, _global_forward_pre_hooks):
+            entries += _hooks(hooks)
         return w._Watch([e for e in entries if (id(e[0]), e[1]) not in self._assigned])
 
     def _tensors(self):
@@ -198,9 +217,10 @@ class Step:
     def _quick(self, args, kwargs):
         """Runs a known plan, where dynamo's guards say that it is still the plan of this call."""
         scope = _scope(self, args, kwargs)
-        for guards, plan in self.known:
-            if guards.check(scope):
-                return plan.run_leaves(_leaves(args, kwargs))
+        leaves, form = _flatten(args, kwargs)
+        for guards, known_form, plan, places in self.known:
+            if form == known_form and guards.check(scope):
+                return plan.run_leaves(leaves, places)
         return None
 
     def _by_dynamo(self, args, kwargs):
@@ -210,6 +230,8 @@ class Step:
         with torch._dynamo.config.patch(recompile_limit=MOST_PLANS):
             try:
                 loss = self._function(args, kwargs).detach()
+            except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.TorchRuntimeError) as error:
+                raise _untraced(error) from error
             except torch._dynamo.exc.FailOnRecompileLimitHit as error:
                 raise w.UsageError(
                     f"[step] a step has at most {MOST_PLANS} plans, and this batch, of shapes "
@@ -219,18 +241,21 @@ class Step:
                 ) from error
         plan = self._ran
         self._count_plans(args, kwargs)
-        while (entry := self._watch.changed()) is not None and entry[1] is not None:
-            self._assigned.add((id(entry[0]), entry[1]))  # by the forward pass itself
+        # What the forward pass itself assigns, its trace has read.
+        assigned = {(id(at), key) for at, key, _ in self._watch.changed() if key is not None}
+        if assigned:
+            self._assigned |= assigned
             self._watch = self._watched()
-        if plan is not None and plan.learn(_leaves(args, kwargs), loss):
-            entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(self._code)
-            known = [guards for guards, _ in self.known]
-            for entry in entries:
-                if entry.guard_manager not in known and entry.guard_manager.check(
+        leaves, form = _flatten(args, kwargs)
+        places = plan.learn(leaves, loss) if plan is not None else None
+        if places is not None:
+            known = [(guards, form) for guards, form, *_ in self.known]
+            for entry in torch._dynamo.eval_frame._debug_get_cache_entry_list(self._code):
+                if (entry.guard_manager, form) not in known and entry.guard_manager.check(
                     _scope(self, args, kwargs)
                 ):
                     if not _has_side_effects(entry.code):
-                        self.known.append((entry.guard_manager, plan))
+                        self.known.append((entry.guard_manager, form, plan, places))
                     break
         return loss
 
@@ -309,7 +334,8 @@ def _scope(step, args, kwargs):
 
 
 def _shapes(args, kwargs):
-    return [list(x.shape) for x in _leaves(args, kwargs) if isinstance(x, torch.Tensor)]
+    leaves, _ = _flatten(args, kwargs)
+    return [list(x.shape) for x in leaves if isinstance(x, torch.Tensor)]
 
 
 def _refuse_backward(*args):
@@ -321,11 +347,33 @@ def _refuse_inference(gm, examples):
     raise w.UsageError("[step] nothing of the loss needs a gradient")
 
 
-def _leaves(args, kwargs):
-    if not kwargs and all(isinstance(arg, torch.Tensor) for arg in args):
-        return args  # as tree_leaves() says, which takes as long as a small plan
-    # Keyword arguments of one call may come in another order than those of the next.
-    return pytree.tree_leaves((args, dict(sorted(kwargs.items()))))
+def _flatten(args, kwargs):
+    """Returns the leaves of a call, and its form: the order of keys of its dicts may be another one
+    in the next call, of which dynamo's guards say nothing."""
+    leaves = (*args, *kwargs.values())
+    if all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        return leaves, (len(args), *kwargs)  # as tree_flatten() takes as long as a small plan
+    return pytree.tree_flatten((args, kwargs))
+
+
+def _hooks(hooks):
+    """Returns what a watch compares of a module's hooks."""
+    return [(hooks, None, len(hooks)), *((hooks, key, hook) for key, hook in hooks.items())]
+
+
+def _untraced(error):
+    """Returns in one sentence why dynamo cannot trace a model, with the user's line; its own message
+    is the cause."""
+    inner = re.search(r"got \w+\((['\"])(.*)\1\)", error.msg)
+    reason = inner[2] if inner else f"torch.compile cannot trace this: {error.msg.splitlines()[0]}"
+    hint = "" if inner else '. Hint: torch.compile(model, backend="weft") runs it in torch'
+    frames = [f for f in error.real_stack or () if not _is_of_library(f.filename)]
+    line = f" ({frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
+    return w.UsageError(f"[step] {reason.rstrip('.')}{hint}{line}")
+
+
+def _is_of_library(file):
+    return file.startswith((os.path.dirname(torch.__file__), os.path.dirname(__file__)))
 
 
 def _with_own_code(method):

@@ -6,7 +6,7 @@ import weakref
 import torch
 
 from .. import _weft as w
-from .lower import from_memory, lower, order_of, to_memory
+from .lower import from_memory, line_of, lower, order_of, to_memory
 from .plan import Caller, Lowered, draw_step, type_in_memory
 from .report import GraphReport, report
 from .rules import dtype_of
@@ -29,8 +29,10 @@ def _tangent(example, value):
 
 
 def _refusal(failed):
+    line = line_of(failed.node)
     return w.UsageError(
-        f'[step] {failed}. Hint: torch.compile(model, backend="weft") runs it between plans')
+        f"[step] {failed.node.target}: {failed.reason}. Hint: torch.compile(model, "
+        f'backend="weft") runs it between plans' + (f" ({line})" if line else ""))
 
 
 class StepPlan(Lowered):
@@ -85,6 +87,12 @@ class StepPlan(Lowered):
         self.fixed = [c.contiguous() for c in self.constants.values()]
         self.addresses = [c.data_ptr() for c in self.fixed]
         gradients = self.outputs[self.forward_outputs:]
+        for arg, each, gradient in zip(args, self.inputs, gradients):
+            if isinstance(each, list) and gradient is not None:
+                raise w.UsageError(
+                    f"[step] a tensor of shape {list(arg.shape)} needs a gradient, and is neither "
+                    "of the model nor of the loss or the optimizer. Hint: detach() an input; a net "
+                    "that makes it is part of the model")
         self.trained = {
             id(each.tensor): each for each, gradient in zip(self.inputs, gradients)
             if isinstance(each, Stated) and gradient is not None
@@ -186,7 +194,11 @@ class StepPlan(Lowered):
             isinstance(each, Stated) and arg.data_ptr() != each.pointer
             for each, arg in zip(self.inputs, args)
         ):
-            self._bind(args)
+            try:
+                self._bind(args)
+            except w.Error:
+                self.inputs = None  # so that the next call is refused, too
+                raise
         self.owner._ran = self
         results = self._run(args)
         self._latest = list(args), results
@@ -218,25 +230,24 @@ class StepPlan(Lowered):
         return results
 
     def learn(self, leaves, loss):
-        """Notes which of a call's leaves the arguments are, and which result is the loss.
+        """Notes which result of a call is the loss.
 
-        Returns whether all of them are known, so that run_leaves() can run.
+        Returns the leaf that each argument is, for run_leaves(); None where one is not known.
         """
         args, results = self._latest
         self._latest = None
-        places = {id(leaf): i for i, leaf in enumerate(leaves)}
-        wanted = [i for i, each in enumerate(self.inputs) if isinstance(each, list)]
-        self.leaves = [(i, places.get(id(args[i]))) for i in wanted]
-        at = [i for i, r in enumerate(results) if r.data_ptr() == loss.data_ptr()]
-        if len(at) != 1 or any(leaf is None for _, leaf in self.leaves):
-            return False
-        self.loss = at[0]
-        self.template = [None] * len(self.inputs)
-        return True
+        at = {id(leaf): i for i, leaf in enumerate(leaves)}
+        places = [
+            (i, at.get(id(args[i]))) for i, each in enumerate(self.inputs) if isinstance(each, list)]
+        found = [i for i, r in enumerate(results) if r.data_ptr() == loss.data_ptr()]
+        if len(found) != 1 or any(leaf is None for _, leaf in places):
+            return None
+        self.loss = found[0]
+        return places
 
-    def run_leaves(self, leaves):
+    def run_leaves(self, leaves, places):
         """Runs with the leaves of a call, and returns the loss."""
-        args = list(self.template)
-        for i, leaf in self.leaves:
+        args = [None] * len(self.inputs)
+        for i, leaf in places:
             args[i] = leaves[leaf]
         return self._run(args)[self.loss]

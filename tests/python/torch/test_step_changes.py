@@ -320,6 +320,54 @@ def test_hooks_that_come_later_are_refused(register):
     program.weft(x)
 
 
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def hook_comes_and_goes(register):
+    def change(program, i):
+        if i == 2:
+            program.handle = register(program.model)
+        if i == 4:
+            program.handle.remove()
+
+    return change
+
+
+@pytest.mark.parametrize("register", [
+    lambda model: model.layer.register_forward_hook(lambda m, x, y: 2 * y),
+    lambda model: model.register_forward_pre_hook(lambda m, x: (x[0] + 1,)),
+    lambda model: nn.modules.module.register_module_forward_hook(
+        lambda m, x, y: 2 * y if m is model else y)])
+def test_forward_hooks_come_and_go(register):
+    check(Layer(), hook_comes_and_goes(register))
+
+
+def test_a_class_may_get_another_forward():
+    class Changing(Layer):
+        pass
+
+    def changed(program, i):
+        factor = 2.0 if 2 <= i < 4 else 1.0
+        Changing.forward = lambda self, x: factor * self.layer(x)
+
+    check(Changing(), changed)
+
+
+@pytest.mark.parametrize("name, value", [
+    ("clip_norm", 1.0), ("accumulate", 2), ("optimizer", None), ("loss", None), ("model", None)])
+def test_what_a_step_was_made_of_is_fixed(name, value):
+    program = Program(nn.Linear(4, 4), adam, lambda y: y.square().mean())
+    program.weft(torch.randn(4, 4))
+    with pytest.raises(weft.UsageError, match=f"{name} is fixed.*Hint: make the step anew"):
+        setattr(program.step, name, value)
+
+
 # ---- accumulation
 
 class Either(nn.Module):
@@ -415,6 +463,40 @@ def test_keyword_arguments_come_in_any_order():
         torch.testing.assert_close(step(b=b, a=a), model(a, b).detach())
 
 
+def test_dicts_name_their_tensors_in_any_order():
+    class Difference(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, batch):
+            return (self.layer(batch["x"]["a"]) - 2 * batch["x"]["b"]).square().mean()
+
+    model = Difference()
+    step = weft.torch.step(model, None, torch.optim.SGD(model.parameters(), lr=0.0))
+    a, b = torch.randn(3, 4), torch.randn(3, 4)
+    for _ in range(3):
+        for batch in ({"a": a, "b": b}, {"b": b, "a": a}):
+            torch.testing.assert_close(step({"x": batch}), model({"x": batch}).detach())
+    assert len(step.plans) == 1 and len(step.known) == 2
+
+
+def test_gradients_that_would_be_cut_off_are_refused():
+    encoder, model, scale = nn.Linear(4, 4), nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(4, 4)
+    step = weft.torch.step(model, lambda y: y.square().mean(), optimizer)
+    step(x)
+    for given in (encoder(x), x.clone().requires_grad_()):
+        for _ in range(2):
+            with pytest.raises(weft.UsageError, match=r"shape \[4, 4\] needs a gradient.*detach"):
+                step(given)
+    step(x)
+    step = weft.torch.step(model, lambda y: (scale * y).square().mean(), optimizer)
+    with pytest.raises(weft.UsageError, match=r"shape \[4\] needs a gradient"):
+        step(x)
+
+
 def test_an_input_within_a_weight_is_refused():
     model = nn.Linear(4, 4)
     step = weft.torch.step(
@@ -457,6 +539,30 @@ def test_a_frozen_recurrent_layer():
             return self.layer(x) - wanted[:, 0]
 
     check(Teacher(), nothing)
+
+
+class Penalized(nn.Linear):
+    def forward(self, x):
+        x = x.detach().requires_grad_()
+        gradient, = torch.autograd.grad(super().forward(x).sum(), x, create_graph=True)
+        return gradient.square().sum()
+
+
+class Branching(nn.Linear):
+    def forward(self, x):
+        return x if super().forward(x).sum() > 0 else -x
+
+
+@pytest.mark.parametrize("model, rows, line", [
+    (Penalized(4, 4), [3, 4], r"cannot trace this: using `torch.autograd.grad`.*\(test_step_"),
+    (Branching(4, 4), [3, 4], r"cannot trace this: Data-dependent branching.*\(test_step_"),
+    (nn.Linear(4, 4), [3, 5], r"^\[step\] a and b must have same reduction dim.*\(test_step_")])
+def test_what_cannot_be_traced_is_said_in_one_line(model, rows, line):
+    step = weft.torch.step(
+        model, lambda y: y.square().mean(), torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(weft.UsageError, match=line) as found:
+        step(torch.randn(*rows))
+    assert "\n" not in str(found.value)
 
 
 def test_refusals_of_a_step_are_those_of_weft():
