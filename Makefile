@@ -82,9 +82,10 @@ test-python: python ## the quick tests of the Python package, and of its backend
 # The first seed of make fuzz-python, and how many graphs: a failure prints its seed.
 FUZZ_SEED ?= $(shell date +%s)
 FUZZ_COUNT ?= 2000
-fuzz-python: python ## random graphs of torch's operations through the backend, beside eager torch: ten minutes
+fuzz-python: python ## random graphs of torch's operations, and random events between steps, beside eager torch: ten minutes
 	@tools/setup.sh --python
 	@PYTHONPATH=python OMP_NUM_THREADS=1 build/python-venv/bin/python tests/python/torch/fuzz_graphs.py --seed $(FUZZ_SEED) --count $(FUZZ_COUNT)
+	@PYTHONPATH=python OMP_NUM_THREADS=1 build/python-venv/bin/python tests/python/torch/fuzz_steps.py --seed $(FUZZ_SEED) --count $$(($(FUZZ_COUNT) / 20))
 
 # The Python that has PyTorch and JAX; if empty, nothing is compared with them.
 PEERS_VENV := $(CURDIR)/build/peers-venv/bin/python

@@ -149,8 +149,9 @@ class Places {
 };
 
 // A Watch remembers what dicts, lists and objects of Python hold: a plan stands for the modules,
-// hooks and tensors that a model had when it was made. An entry is (dict, key, value), (list,
-// index, value), (object, name of an attribute, value), or (dict or list, None, length).
+// hooks and tensors that a model had when it was made. An entry is (dict, key, value or None where
+// it has none), (list, index, value), (object, name of an attribute, value), or (dict or list,
+// None, length).
 class Watch {
  public:
   explicit Watch(nb::list entries) : held_(std::move(entries)) {
@@ -188,8 +189,10 @@ class Watch {
     switch (entry.kind) {
       case Kind::length:
         return PyObject_Size(entry.holder) == entry.number;
-      case Kind::item:
-        return PyDict_GetItem(entry.holder, entry.key) == entry.value;
+      case Kind::item: {
+        PyObject* const held = PyDict_GetItem(entry.holder, entry.key);
+        return held == entry.value || (held == nullptr && entry.value == Py_None);
+      }
       case Kind::element:
         return entry.number < PyList_Size(entry.holder) &&
                PyList_GetItem(entry.holder, entry.number) == entry.value;

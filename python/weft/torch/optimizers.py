@@ -55,8 +55,9 @@ def _constant(numbers):
 class Update:
     """The update of an optimizer: makes torch's state, and computes new values in a graph."""
 
-    def __init__(self, optimizer, in_memory=True, fresh=()):
-        """`fresh` are parameters, by id, whose momentum was made for an update that never ran."""
+    def __init__(self, optimizer, in_memory=True, fresh=(), summed=()):
+        """`fresh` are parameters, by id, whose momentum was made for an update that never ran;
+        `summed` those that have gradients, even if they are frozen now."""
         check(optimizer)
         self.fresh = set(fresh)
         self._in_memory = in_memory
@@ -64,7 +65,8 @@ class Update:
         self.names = _SETTINGS[type(optimizer)]
         # Those that are frozen, or have no gradient, get no state, as in eager mode.
         self.parameters = [
-            p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+            p for group in optimizer.param_groups for p in group["params"]
+            if p.requires_grad or id(p) in summed]
         self.group_of = {
             id(p): i for i, group in enumerate(optimizer.param_groups) for p in group["params"]
         }
@@ -72,9 +74,7 @@ class Update:
         self._rows = self._settings = self._form = None  # of this run, and the rows as a tensor
         self.look()
         self.states = {}  # of each parameter by id: names of state to Stated
-        self.steps = None
-        if type(optimizer) is not torch.optim.SGD:
-            self._make_counters()
+        self.steps = None  # the counters, once there is state
 
     def _make_counters(self):
         """Makes one tensor of the steps of all parameters, or takes that of another step with the
@@ -98,6 +98,8 @@ class Update:
         if type(self.optimizer) is torch.optim.SGD:
             self._make_momentum([p for _, p in new])
             return
+        if self.steps is None:
+            self._make_counters()
         for i, p in new:
             state = self.optimizer.state[p]
             if "step" not in state or state["step"].data_ptr() != self._counters[i].data_ptr():
@@ -157,9 +159,8 @@ class Update:
                 hooks = getattr(p, name)
                 entries.append((p, name, hooks))
                 entries += [] if hooks is None else [(hooks, None, 0)]
-            if id(p) in self.states:
-                entries.append((state, p, state[p]))
-                entries += [(state[p], name, value) for name, value in state[p].items()]
+            entries.append((state, p, state.get(p)))
+            entries += [(state[p], name, value) for name, value in state.get(p, {}).items()]
         hooks = [optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks,
                  _global_optimizer_pre_hooks, _global_optimizer_post_hooks]
         return entries + [(each, None, 0) for each in hooks]
@@ -265,7 +266,8 @@ class Update:
         if self.steps is None:
             return
         counts = [1.0 if i in self.stepped else 0.0 for i in range(len(self.parameters))]
-        self.steps.assign(w.add(self.steps.value(), w.cast(_constant(counts), "f32")))
+        count = self.steps.value()
+        self.steps.assign(w.add(count, w.cast(_constant(counts), count.dtype)))
 
     def _sgd(self, stated, g, group, values):
         x = stated.value()

@@ -93,7 +93,7 @@ class Step:
         """Drops all plans, to plan anew with what the model and the optimizer are now."""
         _check_model(self.model)
         fresh = self.update.fresh if self.update is not None else ()
-        self.update = Update(self.optimizer, fresh=fresh)
+        self.update = Update(self.optimizer, fresh=fresh, summed=self.summed)
         self.states = {}  # by data_ptr: parameters and buffers as Stated
         self.sums = {at: held for at, held in self.sums.items() if at in self.update.group_of}
         self.summed &= self.sums.keys()
@@ -311,8 +311,7 @@ class Step:
         if not self.plans or not self.plans[-1].runs:
             raise w.UsageError("[step] nothing is planned before the first call")
         plan = self.plans[-1]
-        step, *_ = plan.runs[max(plan.runs)]
-        return step.plan(plan.types)
+        return plan.runs[max(plan.runs)].step.plan(plan.types)
 
 
 # Calls that dynamo's code makes for a graph: the graph's, and two that count its time.

@@ -35,6 +35,17 @@ def _refusal(failed):
         f'backend="weft") runs it between plans' + (f" ({line})" if line else ""))
 
 
+class Planned:
+    """One step of a graph's, which assigns some of its states."""
+
+    def __init__(self, step, call, states):
+        self.step, self.call = step, call
+        assigned = [s for s in states if s.is_assigned]
+        self.changed = [s.tensor for s in assigned]
+        self.staged = [s for s in states if s.is_staged]
+        self.staged_back = [s for s in assigned if s.is_staged]
+
+
 class StepPlan(Lowered):
     """The joint graph for the types of one batch, with the update behind it."""
 
@@ -56,9 +67,7 @@ class StepPlan(Lowered):
                 "loss. Hint: detach() what it stores")
         self.tangents = {n: float(n is of_one[0]) for n in tangents}  # and their value
         self.inputs = None
-        # By whether it updates, and which further parameters: the step, its call, the tensors that
-        # it changes, and of their states those that are staged.
-        self.runs = {}
+        self.runs = {}  # by whether it updates, and which further parameters, as Planned
         self._boxed_call = True
 
     @property
@@ -97,24 +106,24 @@ class StepPlan(Lowered):
             id(each.tensor): each for each, gradient in zip(self.inputs, gradients)
             if isinstance(each, Stated) and gradient is not None
             and id(each.tensor) in self.owner.update.group_of}
-        self._take_states(self.trained.values())
 
-    def _take_states(self, trained):
-        """Takes the state of the graph, and of parameters that the plan updates."""
-        self.owner.update.make_state(each.tensor for each in trained)
+    def _states(self, updates, others):
+        """Returns the state of the graph, and of an update, whose state the first of them makes."""
         states = [i for i in self.inputs if isinstance(i, Stated)]
-        states += [*trained, *self.owner.update.all_states()]
-        self.states = list({id(s): s for s in states}.values())
-        check_apart(self.states)
-        self.staged = [s for s in self.states if s.is_staged]
-        self.owner.note_states(self.states)
+        if updates:
+            trained = [*self.trained.values(), *others]
+            self.owner.update.make_state(each.tensor for each in trained)
+            states += [*trained, *self.owner.update.all_states()]
+        states = list({id(s): s for s in states}.values())
+        check_apart(states)
+        self.owner.note_states(states)
+        return states
 
     def _planned(self, args, updates, others):
         """Plans the step with an update, or one that adds its gradients up. `others` are parameters
         that had gradients in earlier micro-steps alone."""
-        if others:
-            self._take_states([*self.trained.values(), *others])
-        for state in self.states:
+        states = self._states(updates, others)
+        for state in states:
             state.is_assigned = False
         self._updates, self._others = updates, others
         step = self.new_step(self.owner.options)
@@ -130,10 +139,8 @@ class StepPlan(Lowered):
         report().graphs.append(graph)
         places = [(i, each) for i, each in enumerate(self.inputs) if isinstance(each, list)]
         results = [(list(shape), _TORCH[dtype]) for dtype, shape in step.result_types()]
-        # Of this plan alone: another of the same graph assigns other states.
-        assigned = [s for s in self.states if s.is_assigned]
-        call = Caller(step, args, places, results, self.gm.graph, self.primals, self.states)
-        return step, call, [s.tensor for s in assigned], [s for s in assigned if s.is_staged]
+        call = Caller(step, args, places, results, self.gm.graph, self.primals, states)
+        return Planned(step, call, states)
 
     def _results(self, inputs):
         rest = iter(inputs)
@@ -206,11 +213,6 @@ class StepPlan(Lowered):
         return results
 
     def _run(self, args):
-        settings = self.owner.update.settings()
-        further = [settings.data_ptr(), *self.addresses]
-        if self.draws:
-            drawn = draw_step()
-            further.append(drawn.data_ptr())
         updates, others = self.owner.updates(), ()
         if self.owner.accumulate > 1:
             summed = self.owner.summed
@@ -220,13 +222,18 @@ class StepPlan(Lowered):
         if (updates, others) not in self.runs:
             stated = [self.owner.state_of(each) for each in others]
             self.runs[updates, others] = self._planned(args, updates, stated)
-        _, call, changed, staged = self.runs[updates, others]
-        for state in self.staged:
+        planned = self.runs[updates, others]
+        settings = self.owner.update.settings()
+        further = [settings.data_ptr(), *self.addresses]
+        if self.draws:
+            drawn = draw_step()
+            further.append(drawn.data_ptr())
+        for state in planned.staged:
             state.before_run()
-        results = call(args, further)
-        for state in staged:
+        results = planned.call(args, further)
+        for state in planned.staged_back:
             state.after_run()
-        torch.autograd.graph.increment_version(changed)
+        torch.autograd.graph.increment_version(planned.changed)
         return results
 
     def learn(self, leaves, loss):

@@ -1,9 +1,11 @@
-"""Random graphs of ATen operations beside eager torch: fixed seeds of `make fuzz-python`."""
+"""Random graphs of ATen operations beside eager torch: fixed seeds of `make fuzz-python`,
+and of random events between steps."""
 
 import subprocess
 import sys
 
 import fuzz_graphs
+import fuzz_steps
 import pytest
 import random_graphs
 import torch
@@ -59,3 +61,24 @@ def test_every_operation_of_the_fuzzer_exists():
     names = random_graphs.POINTWISE + random_graphs.IN_PLACE
     for name in names:
         assert random_graphs.packet(name)._schema
+
+
+@pytest.mark.parametrize("seed", [6, 11, 29, 64])
+def test_random_events_between_steps(seed):
+    """Each of these seeds once found a defect."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        fuzz_steps.run(seed)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_step_that_differs_is_found(monkeypatch):
+    def copies_into_one(program, draw):
+        if program.step is not None:
+            with torch.no_grad():
+                program.model.last.bias.add_(1e-3)
+
+    monkeypatch.setattr(fuzz_steps, "EVENTS", [copies_into_one])
+    with pytest.raises(AssertionError, match="seed 3, after .: copies_into_one.*loss of step"):
+        fuzz_steps.run(3)

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from programs import Program, adam, check, nothing
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import prune
@@ -59,62 +60,6 @@ class Storing(nn.Module):
     def forward(self, x):
         self.kept = self.layer(x).tanh()
         return self.head(self.kept)
-
-
-class Program:
-    """A model, its loss and its optimizer, trained by eager torch or by a step."""
-
-    def __init__(self, model, make, loss, **options):
-        self.model, self.loss = model, loss
-        self.optimizer = make([p for p in model.parameters() if p.requires_grad])
-        self.options, self.step, self.micro = options, None, 0
-
-    def eager(self, x):
-        every = self.options.get("accumulate", 1)
-        loss = self.loss(self.model(x))
-        (loss / every).backward()
-        self.micro += 1
-        if self.micro % every == 0:
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-        return loss.detach()
-
-    def weft(self, x):
-        if self.step is None:
-            self.step = weft.torch.step(self.model, self.loss, self.optimizer, **self.options)
-        return self.step(x)
-
-
-def check(model, change, make=lambda p: torch.optim.SGD(p, lr=0.1), loss=None, steps=6,
-          rows=lambda i: 4, **options):
-    """Trains by both, with change(program, i) before each step, and compares losses, weights and
-    the optimizer's state."""
-    torch.manual_seed(1)
-    loss = loss or (lambda y: y.square().mean())
-    ours = Program(copy.deepcopy(model), make, copy.deepcopy(loss), **options)
-    other = Program(model, make, loss, **options)
-    for i in range(steps):
-        x = torch.randn(rows(i), 4)
-        for program in (ours, other):
-            torch.manual_seed(i)
-            change(program, i)
-        torch.testing.assert_close(ours.weft(x), other.eager(x), msg=f"loss of step {i}")
-    for (name, p), q in zip(ours.model.state_dict().items(), other.model.state_dict().values()):
-        torch.testing.assert_close(p, q, msg=name)
-    for p, q in zip(ours.model.parameters(), other.model.parameters()):
-        mine, wanted = ours.optimizer.state.get(p, {}), other.optimizer.state.get(q, {})
-        for name, value in wanted.items():
-            if value is not None:
-                torch.testing.assert_close(mine[name], value, msg=name)
-    return ours
-
-
-def nothing(program, i):
-    pass
-
-
-def adam(parameters):
-    return torch.optim.Adam(parameters, lr=0.05)
 
 
 # ---- memory that others write to
