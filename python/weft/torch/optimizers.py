@@ -32,8 +32,8 @@ def check(optimizer):
     """Refuses what a plan would leave out in silence."""
     if type(optimizer) not in _SETTINGS:
         raise w.UsageError(
-            f"[step] optimizer {type(optimizer).__name__}: a step takes torch.optim's AdamW, Adam "
-            'and SGD. Hint: torch.compile(model, backend="weft") with any optimizer')
+            f"[torch] optimizer {type(optimizer).__name__}: steps and plans take torch.optim's "
+            'AdamW, Adam and SGD. Hint: torch.compile(model, backend="weft") with any optimizer')
     for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
         if getattr(optimizer, hooks, None):
             raise w.UsageError("[step] the optimizer has hooks, which a plan cannot call")

@@ -131,6 +131,11 @@ class Lowered:
         self.constants = {
             n: _attribute(gm, n.target) for n in gm.graph.nodes if n.op == "get_attr"
         }
+        for constant in self.constants.values():
+            if not isinstance(constant, torch.Tensor):
+                raise w.UsageError(
+                    f"[torch] the model reads a {type(constant).__name__}, for which a plan has no "
+                    "place")
         self.draws = any(is_random(n) for n in gm.graph.nodes)
         self.failed = None
 

@@ -5,6 +5,7 @@ The model is traced on fake tensors, so nothing of it is allocated or computed: 
 """
 
 import contextlib
+import copy
 import dataclasses
 import html
 import inspect
@@ -52,19 +53,58 @@ def _fake(mode, tensor):
 
 
 @contextlib.contextmanager
-def _without_elements():
-    """Says which line of the model needs elements of a tensor, as fake tensors have none."""
+def _one_line():
+    """Says in one line what torch refuses to trace: where the model needs elements of a tensor, as
+    fake tensors have none, or where its types and shapes are wrong."""
     try:
         yield
-    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+    except w.Error:
+        raise
+    except (DataDependentOutputException, DynamicOutputShapeException, RuntimeError) as error:
         frames = [
             f for f in traceback.extract_tb(error.__traceback__)
-            if not f.filename.startswith((_TORCH_FOLDER, os.path.dirname(__file__)))
+            if not f.filename.startswith((_TORCH_FOLDER, os.path.dirname(__file__), "<"))
         ]
         where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-        raise w.UsageError(
-            f"[torch] {error.func}: the model depends on elements of a tensor, which a plan of all "
-            f"steps does not know{where}") from error
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if hasattr(error, "func"):
+            reason = (f"{error.func}: the model depends on elements of a tensor, which a plan of "
+                      "all steps does not know")
+        raise w.UsageError(f"[torch] {reason}{where}") from error
+
+
+@contextlib.contextmanager
+def _kept(model):
+    """Keeps what a model holds in Python: a trace runs its forward pass, which may count calls, or
+    store what it computed, and then those are fake tensors."""
+
+    def copied(value):
+        if isinstance(value, torch.Tensor) and not value.is_meta and value.grad_fn is None:
+            return value.detach().clone()
+        return copy.copy(value) if isinstance(value, (list, dict, set)) else None
+
+    own = set(map(id, [*model.parameters(), *model.buffers()]))
+    held = []  # of each module: its attributes, and what may change in place
+    for module in model.modules():
+        attributes = dict(module.__dict__)
+        held.append((module, attributes, [
+            (value, before) for value in attributes.values()
+            if id(value) not in own and (before := copied(value)) is not None]))
+    try:
+        yield
+    finally:
+        for module, attributes, values in held:
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+            for value, before in values:
+                if isinstance(value, torch.Tensor):  # whose version a trace leaves as it is
+                    if not torch.equal(value, before):
+                        value.detach().copy_(before)
+                elif isinstance(value, list):
+                    value[:] = before
+                else:
+                    value.clear()
+                    value.update(before)
 
 
 def _make_functional(node):
@@ -140,7 +180,7 @@ class Traced:
 
         tensors = [*self.parameters.values(), *self.buffers.values(), *self.batch]
         # The metadata of nodes has the lines of the model.
-        with (self.mode, fx_traceback.preserve_node_meta(), _without_elements(),
+        with (_kept(model), self.mode, fx_traceback.preserve_node_meta(), _one_line(),
               without_onednn()):
             gm = make_fx(step, tracing_mode="real", _allow_non_fake_inputs=True,
                          record_stack_traces=True)(*tensors)

@@ -17,7 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, Unpack
 
 import torch
+from torch._dynamo import exc as dynamo
 from torch._dynamo.backends.common import aot_autograd
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from torch.utils import _pytree as pytree
 
@@ -94,14 +96,14 @@ class Step:
         _check_model(self.model)
         fresh = self.update.fresh if self.update is not None else ()
         self.update = Update(self.optimizer, fresh=fresh, summed=self.summed)
-        self.states = {}  # by data_ptr: parameters and buffers as Stated
+        self.states = {}  # by id: parameters and buffers as Stated
         self.sums = {at: held for at, held in self.sums.items() if at in self.update.group_of}
         self.summed &= self.sums.keys()
         self.plans = []
         self.known = []  # dynamo's guards, and the plan that they guard
         self._ran = None  # the plan of the latest call
         self._planned, self._plans_of = 0, collections.Counter()  # all plans, and by shapes
-        self.names = {t.data_ptr(): name for name, t in self._tensors() if t.numel() > 0}
+        self.names = {id(t): name for name, t in self._tensors()}
         prepare_dynamo()  # transformers may be imported since weft.torch was
         backend = aot_autograd(
             fw_compiler=weak(self._compile),
@@ -225,20 +227,31 @@ class Step:
 
     def _by_dynamo(self, args, kwargs):
         self._ran = None
+        for leaf in _flatten(args, kwargs)[0]:
+            if id(leaf) in self.names:
+                raise w.UsageError(
+                    f"[step] an input is {self.names[id(leaf)]}, which the model has as state. "
+                    "Hint: clone() it")
         if not self.update.has_all_trained():  # somebody unfroze a parameter
             self._forget()
         with torch._dynamo.config.patch(recompile_limit=MOST_PLANS):
             try:
-                loss = self._function(args, kwargs).detach()
-            except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.TorchRuntimeError) as error:
-                raise _untraced(error) from error
-            except torch._dynamo.exc.FailOnRecompileLimitHit as error:
+                loss = self._function(args, kwargs)
+            except _UNTRACED as error:
+                inner = getattr(error, "inner_exception", None)
+                if inner is not None and not isinstance(inner, GuardOnDataDependentSymNode):
+                    raise
+                raise _untraced(error, inner) from error
+            except dynamo.FailOnRecompileLimitHit as error:
                 raise w.UsageError(
                     f"[step] a step has at most {MOST_PLANS} plans, and this batch, of shapes "
                     f"{_shapes(args, kwargs)}, needs one more: the latest holds for "
                     f"{self._changed(0, args, kwargs)}. Hint: pad batches by weft.torch.buckets(), "
                     "and count calls outside of the model"
                 ) from error
+        if not isinstance(loss, torch.Tensor):
+            raise w.UsageError(f"[step] a loss is one number. Got a {type(loss).__name__}")
+        loss = loss.detach()
         plan = self._ran
         self._count_plans(args, kwargs)
         # What the forward pass itself assigns, its trace has read.
@@ -282,13 +295,13 @@ class Step:
 
     def stated(self, tensor):
         """Returns a parameter or buffer of the model as state, None for other tensors."""
-        pointer = tensor.data_ptr()
-        if pointer not in self.names:
+        at = id(tensor)  # as a batch may be in memory that a parameter has, or had
+        if at not in self.names or tensor.numel() == 0:
             return None
-        if pointer not in self.states:
+        if at not in self.states:
             kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
-            self.states[pointer] = Stated(self.names[pointer], tensor, kind)
-        return self.states[pointer]
+            self.states[at] = Stated(self.names[at], tensor, kind)
+        return self.states[at]
 
     def state_of(self, parameter):
         """Returns a parameter, by its id, as state."""
@@ -360,13 +373,19 @@ def _hooks(hooks):
     return [(hooks, None, len(hooks)), *((hooks, key, hook) for key, hook in hooks.items())]
 
 
-def _untraced(error):
+_UNTRACED = (dynamo.Unsupported, dynamo.TorchRuntimeError, dynamo.UserError,
+             dynamo.BackendCompilerFailed)
+
+
+def _untraced(error, inner):
     """Returns in one sentence why dynamo cannot trace a model, with the user's line; its own message
     is the cause."""
-    inner = re.search(r"got \w+\((['\"])(.*)\1\)", error.msg)
-    reason = inner[2] if inner else f"torch.compile cannot trace this: {error.msg.splitlines()[0]}"
-    hint = "" if inner else '. Hint: torch.compile(model, backend="weft") runs it in torch'
-    frames = [f for f in error.real_stack or () if not _is_of_library(f.filename)]
+    message = str(error if inner is None else inner)
+    wrong = re.search(r"got \w+\((['\"])(.*)\1\)", message)
+    reason = wrong[2] if wrong else f"torch.compile cannot trace this: {message.splitlines()[0]}"
+    hint = "" if wrong else '. Hint: torch.compile(model, backend="weft") runs it in torch'
+    stack = getattr(error, "real_stack", None) or ()
+    frames = [f for f in stack if not _is_of_library(f.filename)]
     line = f" ({frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
     return w.UsageError(f"[step] {reason.rstrip('.')}{hint}{line}")
 

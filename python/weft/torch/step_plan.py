@@ -53,6 +53,11 @@ class StepPlan(Lowered):
         super().__init__(gm)
         self._owner = weakref.ref(owner)  # dynamo keeps plans until the step's code is gone
         self.forward_outputs = forward_outputs
+        # Writes that autograd does not see, as p.data.clamp_(), AOTAutograd leaves to itself: the
+        # first outputs are the new values of these arguments.
+        metadata = torch._guards.TracingContext.get().fw_metadata
+        self.written = metadata.mutated_inp_runtime_indices
+        self._of_written = [metadata.input_info[i] for i in self.written]
         tangents = [n for n in self.placeholders if is_tangent(n)]
         self.primals = [n for n in self.placeholders if not is_tangent(n)]
         # Those of what the forward pass stores in the model are 0, as nobody differentiates it.
@@ -102,10 +107,26 @@ class StepPlan(Lowered):
                     f"[step] a tensor of shape {list(arg.shape)} needs a gradient, and is neither "
                     "of the model nor of the loss or the optimizer. Hint: detach() an input; a net "
                     "that makes it is part of the model")
+        for i, how in zip(self.written, self._of_written):
+            self._check_written(self.inputs[i], how)
         self.trained = {
             id(each.tensor): each for each, gradient in zip(self.inputs, gradients)
             if isinstance(each, Stated) and gradient is not None
             and id(each.tensor) in self.owner.update.group_of}
+
+    def _check_written(self, each, how):
+        if not isinstance(each, Stated):
+            raise w.UsageError(
+                "[step] the model writes to its input, which a plan leaves as it is. Hint: clone() "
+                "it")
+        if how.mutates_metadata:
+            raise w.UsageError(
+                f"[step] the forward pass gives {each.name} other memory or another shape")
+        # A parameter is written behind autograd's back, as torch allows nothing else.
+        if how.requires_grad and not each.tensor.requires_grad:
+            raise w.UsageError(
+                f"[step] the forward pass writes a value that needs a gradient to {each.name}. "
+                "Hint: detach() the value")
 
     def _states(self, updates, others):
         """Returns the state of the graph, and of an update, whose state the first of them makes."""
@@ -157,8 +178,10 @@ class StepPlan(Lowered):
         settings = next(rest)
         lower(self.gm.graph, env, self.take_further(env, rest), assigning(states))
         outputs = self.outputs
+        for i, value in zip(self.written, outputs):
+            self.inputs[i].assign(env[value])
         self._update(outputs[self.forward_outputs:], env, settings)
-        forward = outputs[: self.forward_outputs]
+        forward = outputs[len(self.written): self.forward_outputs]
         return [env[n] for n in forward if isinstance(n, torch.fx.Node)]
 
     def _update(self, gradients, env, settings):
@@ -192,6 +215,10 @@ class StepPlan(Lowered):
                 from_memory(w.mul(value, 1.0 / count), each.order)
                 for value, each in zip(added, parameters)]
         if self.owner.clip_norm is not None and values:
+            kinds = sorted({str(value.dtype) for value in values})
+            if len(kinds) > 1:
+                raise w.UsageError(
+                    f"[step] clip_norm takes gradients of one type. Got {' and '.join(kinds)}")
             values, _ = w.clip_grad_norm(values, float(self.owner.clip_norm))
         update.apply(parameters, values, settings)
         update.finish()
@@ -209,6 +236,8 @@ class StepPlan(Lowered):
         self.owner._ran = self
         results = self._run(args)
         self._latest = list(args), results
+        # AOTAutograd copies what it takes for new values to their arguments, which have them.
+        results = [args[i] for i in self.written] + results
         args.clear()
         return results
 

@@ -239,3 +239,51 @@ def test_optimizers_of_torch_are_planned(kind):
     assert given.state.get("optimizer", 0) == named["cpu"].state.get("optimizer", 0)
     compiled = weft.plan(torch.compile(model), torch.ones(2, 8))["cpu"]
     assert compiled.flops > 0
+
+
+class Remembering(nn.Module):
+    """Counts, caches and writes to a plain tensor in its forward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.mask, self.calls = nn.Linear(4, 4), None, 0
+        self.plain, self.kept, self.cache = torch.ones(2), [], {}
+
+    def forward(self, x):
+        self.calls += 1
+        self.plain.add_(1)
+        if self.mask is None:
+            self.mask = torch.full((4,), 2.0)
+        y = self.layer(x) * self.mask
+        self.kept.append(y)
+        self.cache["y"] = y
+        return y
+
+
+@pytest.mark.parametrize("ask", [
+    lambda model, x, folder: weft.plan(model, x),
+    lambda model, x, folder: weft.export(model, x, folder / "net.onnx")], ids=["plan", "export"])
+def test_a_model_is_as_before(ask, tmp_path):
+    model, x = Remembering(), torch.randn(3, 4)
+    ask(model, x, tmp_path)
+    assert (model.calls, model.mask, model.kept, model.cache) == (0, None, [], {})
+    torch.testing.assert_close(model.plain, torch.ones(2))
+    torch.testing.assert_close(model(x), 2 * model.layer(x))
+
+
+class Drawing(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 2)
+        self.generator = torch.Generator()
+
+    def forward(self, x):
+        return super().forward(x) * torch.rand(3, 2, generator=self.generator)
+
+
+@pytest.mark.parametrize("model, line", [
+    (nn.Linear(5, 2), r"^\[torch\] .*\[3, 4\].*\(test_plan.py"),
+    (Drawing(), r"^\[torch\] the model reads a Generator.*\(test_plan.py")])
+def test_what_torch_refuses_is_one_line(model, line):
+    with pytest.raises(weft.UsageError, match=line) as found:
+        weft.plan(model, torch.randn(3, 4))
+    assert "\n" not in str(found.value)

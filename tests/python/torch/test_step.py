@@ -499,7 +499,7 @@ def test_eager_steps_may_come_before_the_first():
 def test_refusals():
     model = nn.Linear(3, 3)
     square = lambda o: o.square().mean()  # noqa: E731
-    with pytest.raises(weft.UsageError, match="optimizer Adagrad: a step takes"):
+    with pytest.raises(weft.UsageError, match="optimizer Adagrad: steps and plans take"):
         weft.torch.step(model, square, torch.optim.Adagrad(model.parameters()))
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(weft.UsageError, match="compiled already"):

@@ -202,6 +202,67 @@ def test_layers_that_compute_their_weight(wrap):
     assert losses[-1] > model(x).square().mean().item()
 
 
+class Clipping(nn.Linear):
+    """Writes to its weight behind autograd's back, as the critic of a WGAN does."""
+
+    def __init__(self, write):
+        super().__init__(4, 4)
+        self.write = write
+
+    def forward(self, x):
+        self.write(self.weight)
+        return super().forward(x)
+
+
+class Bounded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.layer = nn.Embedding(5, 4, max_norm=0.5), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(self.embedding((x[:, 0].abs() * 3).long() % 5))
+
+
+class Averaged(nn.Module):
+    """A target that trains with nobody's gradients, but by its forward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.online, self.target = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        self.target.weight.data.mul_(0.9).add_(0.1 * self.online.weight.data)
+        return self.online(x) - self.target(x).detach()
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("make", [
+    lambda: Clipping(lambda p: p.data.clamp_(-0.1, 0.1)),
+    lambda: Clipping(lambda p: p.detach().mul_(0.5)),
+    lambda: Clipping(lambda p: p.detach()[0].zero_()),
+    Bounded, Averaged], ids=["clamp", "mul", "zero", "max_norm", "target"])
+def test_weights_that_the_forward_pass_writes(make, accumulate):
+    ours = check(make(), nothing, accumulate=accumulate)
+    assert len(ours.step.known) == 1
+
+
+def test_a_buffer_is_not_written_a_value_that_needs_a_gradient():
+    class Counting(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 4)
+            self.register_buffer("usage", torch.zeros(4))
+
+        def forward(self, x):
+            y = super().forward(x)
+            self.usage.add_(y.mean(0))
+            return y
+
+    program = Program(Counting(), adam, lambda y: y.square().mean())
+    for _ in range(2):
+        with pytest.raises(weft.UsageError, match="needs a gradient to usage. Hint: detach"):
+            program.weft(torch.randn(4, 4))
+
+
 # ---- optimizers
 
 def test_two_steps_of_one_optimizer():
@@ -451,6 +512,17 @@ def test_an_input_within_a_weight_is_refused():
         step(model.weight.detach()[1:3])
 
 
+def test_the_first_batch_may_not_be_the_models_own():
+    model = Masked()
+    program = Program(model, adam, lambda y: y.square().mean())
+    with pytest.raises(weft.UsageError, match="an input is mask, which the model has as state"):
+        program.weft(model.mask)
+    program = Program(model, adam, lambda y: y.square().mean())
+    with pytest.raises(weft.UsageError, match="shares memory with layer.weight. Hint: clone"):
+        program.weft(model.layer.weight.detach())
+    program.weft(torch.randn(4, 4))
+
+
 def test_a_step_in_several_threads_at_its_first_call():
     model = nn.Linear(4, 4)
     step = weft.torch.step(
@@ -493,6 +565,12 @@ class Penalized(nn.Linear):
         return gradient.square().sum()
 
 
+class Rescaled(nn.Linear):
+    def forward(self, x):
+        y = super().forward(x)
+        return y / 2 if y.mean().item() > 0 else y
+
+
 class Branching(nn.Linear):
     def forward(self, x):
         return x if super().forward(x).sum() > 0 else -x
@@ -501,6 +579,9 @@ class Branching(nn.Linear):
 @pytest.mark.parametrize("model, rows, line", [
     (Penalized(4, 4), [3, 4], r"cannot trace this: using `torch.autograd.grad`.*\(test_step_"),
     (Branching(4, 4), [3, 4], r"cannot trace this: Data-dependent branching.*\(test_step_"),
+    (Rescaled(4, 4), [3, 4], r"cannot trace this: .*data-dependent expression"),
+    (nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None)), [3, 4],
+     "cannot trace this: .*data-dependent expression"),
     (nn.Linear(4, 4), [3, 5], r"^\[step\] a and b must have same reduction dim.*\(test_step_")])
 def test_what_cannot_be_traced_is_said_in_one_line(model, rows, line):
     step = weft.torch.step(
