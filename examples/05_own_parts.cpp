@@ -87,10 +87,10 @@ class Small : public Model {
 Tensor counted(const Tensor& labels) { return cast(labels != data::ignored_label, DType::f32); }
 
 Tensor focal(const Tensor& scores, const Tensor& labels, const train::Recipe& recipe) {
-  const Tensor hit = one_hot(labels, scores.dim(-1)), count = counted(labels);
+  const Tensor hit = one_hot(labels, scores.dim(-1));
   const Tensor log_p = sum(log_softmax(scores) * hit, {.axes = {1}});
   const Tensor of_sample = -pow(1.0 - exp(log_p), recipe.number("loss.gamma")) * log_p;
-  return sum(of_sample * count) / sum(count);
+  return sum(of_sample * counted(labels));
 }
 
 // ---- a metric: whether the label is among the highest scores
@@ -148,7 +148,7 @@ int main(int argc, char** argv) {
       {.name = "points", .doc = "lines of x, y and a label", .read = lines_of_points});
   registry::losses().add({.name = "focal",
                           .doc = "cross entropy that counts hard samples more",
-                          .train = focal,
+                          .total = focal,
                           .keys = {{.path = "loss.gamma",
                                     .type = number,
                                     .initial = "2",

@@ -67,7 +67,7 @@ class Distances : public data::Source {
 Tensor quartic(const Tensor& predictions, const Tensor& targets, const train::Recipe&) {
   const Tensor counts = targets != data::ignored_target;
   const Tensor difference = select(counts, predictions - targets, 0);
-  return sum(square(square(difference))) / sum(cast(counts, DType::f32));
+  return sum(square(square(difference)));
 }
 
 // Returns the label of a point: the index of its quadrant.
@@ -166,8 +166,8 @@ const bool registered = [] {
                                   .validation = std::make_shared<Distances>(quadrants(40, 2))};
                             }});
   registry::losses().add({.name = "quartic",
-                          .doc = "mean of the fourth powers of the differences",
-                          .train = quartic,
+                          .doc = "fourth powers of the differences",
+                          .total = quartic,
                           .labels = DType::f32});
   registry::formats().add({.name = "points",
                            .doc = "lines of x, y and a label",
@@ -177,9 +177,10 @@ const bool registered = [] {
   registry::losses().add(
       {.name = "multiple",
        .doc = "so many times the cross entropy",
-       .train =
+       .total =
            [](const Tensor& scores, const Tensor& labels, const train::Recipe& recipe) {
-             return recipe.number("loss.factor") * cross_entropy(scores, labels);
+             return recipe.number("loss.factor") *
+                    cross_entropy(scores, labels, {.reduction = Reduction::sum});
            },
        .keys = {{.path = "loss.factor",
                  .type = number,

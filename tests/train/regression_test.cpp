@@ -72,13 +72,13 @@ const std::string small_run =
     "model: {name: mlp, config: {hidden_sizes: [8]}}\n"
     "train: {steps: 40, global_batch_size: 16}\neval: {every: 10}\ncheckpoint: {best: r2}\n";
 
-double loss_of(const char* name, double delta = 1) {
+double total_of(const char* name, double delta = 1) {
   train::Recipe recipe;
   recipe.set("loss.delta", fmt::format("{}", delta), "test");
   const Tensor predictions = tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {3, 2});
   const Tensor targets =
       tensor(std::vector<float>{1.5F, 0, 3, data::ignored_target, 5.25F, 2}, {3, 2});
-  return registry::losses().get(name).train(predictions, targets, recipe).item();
+  return registry::losses().get(name).total(predictions, targets, recipe).item();
 }
 
 // Evaluates a checkpoint, on the recipe's data as they are now.
@@ -89,13 +89,12 @@ train::Evaluation evaluated(const train::Recipe& recipe, const std::string& chec
 }
 }  // namespace
 
-TEST_CASE("losses of numbers have PyTorch's values, over the targets that count") {
+TEST_CASE("losses of numbers have PyTorch's sums, over the targets that count") {
   // The differences are 0.5, 2, 0, 0.25 and 4.
-  CHECK(loss_of("mse") == near((0.25 + 4 + 0 + 0.0625 + 16) / 5));
-  CHECK(loss_of("l1") == near((0.5 + 2 + 0 + 0.25 + 4) / 5));
-  CHECK(loss_of("huber") == near((0.125 + 1.5 + 0 + 0.03125 + 3.5) / 5));
-  CHECK(loss_of("huber", 0.25) ==
-        near((0.25 * 0.375 + 0.25 * 1.875 + 0 + 0.03125 + 0.25 * 3.875) / 5));
+  CHECK(total_of("mse") == near(0.25 + 4 + 0 + 0.0625 + 16));
+  CHECK(total_of("l1") == near(0.5 + 2 + 0 + 0.25 + 4));
+  CHECK(total_of("huber") == near(0.125 + 1.5 + 0 + 0.03125 + 3.5));
+  CHECK(total_of("huber", 0.25) == near(0.25 * 0.375 + 0.25 * 1.875 + 0 + 0.03125 + 0.25 * 3.875));
 }
 
 TEST_CASE("a linear model reaches the least-squares fit, in the units of the file") {

@@ -27,13 +27,24 @@ Accumulator::Accumulator(std::span<const Variable> parameters)
 }
 
 void Accumulator::add(std::span<const Tensor> gradients, const Arg& count) const {
+  std::vector<Tensor> totals;
+  for (const Tensor& gradient : gradients) {
+    const DType dtype = accumulator(gradient.dtype());
+    const Tensor rows =
+        count.value.defined() ? cast(count.value, dtype) : scalar(count.scalar, dtype);
+    totals.push_back(cast(gradient, dtype) * rows);
+  }
+  add_totals(totals, count);
+}
+
+void Accumulator::add_totals(std::span<const Tensor> gradients, const Arg& count) const {
   WEFT_CHECK(gradients.size() == sums_.size(), "[accumulate] takes {} gradients. Got {}.",
              sums_.size(), gradients.size());
   Tensor rows =
       count.value.defined() ? cast(count.value, DType::i64) : scalar(count.scalar, DType::i64);
   for (size_t i = 0; i < sums_.size(); ++i) {
     DType dtype = sums_[i].type().dtype;
-    sums_[i].assign(sums_[i].value() + cast(gradients[i], dtype) * cast(rows, dtype));
+    sums_[i].assign(sums_[i].value() + cast(gradients[i], dtype));
   }
   count_.assign(count_.value() + rows);
 }

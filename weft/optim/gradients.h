@@ -23,7 +23,9 @@ class Accumulator {
 
   // Adds gradients of a mean over `count` rows (an integer scalar, or a number).
   void add(std::span<const Tensor> gradients, const Arg& count = 1) const;
-  std::vector<Tensor> mean() const;  // sum of count * gradient / sum of counts
+  // Adds gradients of a total over `count` rows.
+  void add_totals(std::span<const Tensor> gradients, const Arg& count) const;
+  std::vector<Tensor> mean() const;  // sum of totals / sum of counts
   void zero() const;
   const std::vector<Variable>& sums() const { return sums_; }
 

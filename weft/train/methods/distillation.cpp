@@ -79,7 +79,8 @@ void append_paths(const nn::Module& module, std::string_view root,
   }
 }
 
-// Returns T^2 times the mean divergence of rows that count, a scalar; logits are [..., classes].
+// Returns T^2 times the divergence summed over rows that count, a scalar; logits are [...,
+// classes].
 Tensor soft_target_loss(const Tensor& scores, const Tensor& teacher, const Tensor& counts,
                         double temperature) {
   const DType type = accumulator(scores.dtype());  // float32 for 16 bits
@@ -88,8 +89,7 @@ Tensor soft_target_loss(const Tensor& scores, const Tensor& teacher, const Tenso
   };
   const Tensor ours = log_probabilities(scores), theirs = log_probabilities(teacher);
   const Tensor rows = sum(exp(theirs) * (theirs - ours), {.axes = {-1}});
-  const Tensor mean = sum(select(counts, rows, 0)) / sum(cast(counts, type));
-  return mean * (temperature * temperature);
+  return sum(select(counts, rows, 0)) * (temperature * temperature);
 }
 
 class Distillation : public Method {
@@ -215,7 +215,8 @@ Tensor Distillation::loss_term(const Tensor& on_labels, const ForwardPass& pass)
     const Tensor feature = projection != nullptr ? (*projection)(pass.layers[i]) : pass.layers[i];
     const DType type = accumulator(feature.dtype());
     const Tensor error = mse_loss(cast(feature, type), cast(theirs.output(i), type));
-    all = all + feature_weight_ * cast(error, all.dtype());
+    // The mean of a feature's errors counts as the mean over labels does.
+    all = all + feature_weight_ * cast(error * sum(cast(pass.counts, type)), all.dtype());
   }
   return all;
 }

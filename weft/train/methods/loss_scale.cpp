@@ -1,6 +1,7 @@
 // Scales the loss of runs whose products are in float16 (optim/loss_scale.h).
 #include "weft/optim/loss_scale.h"
 
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -12,10 +13,16 @@ namespace weft::train {
 namespace {
 class LossScaling : public Method {
  public:
+  // A loss is the sum over `labels` of a pass, whose gradients in float16 would overflow: each
+  // label has a share, a power of two, which changes no bits.
+  explicit LossScaling(int64_t labels)
+      : share_(std::exp2(-std::ceil(std::log2(static_cast<double>(labels))))) {}
   std::vector<Variable> state() const override { return scale_.state(); }
-  Tensor scaled(const Tensor& loss) const override { return scale_.scaled(loss); }
+  Tensor scaled(const Tensor& total) const override { return scale_.scaled(total * share_); }
   std::vector<Tensor> unscaled(std::vector<Tensor> gradients) const override {
-    return scale_.unscaled(gradients);
+    gradients = scale_.unscaled(gradients);
+    for (Tensor& gradient : gradients) gradient = gradient * (1 / share_);
+    return gradients;
   }
   // An update that overflows halves the scale, which is forgiven until the scale is at its floor.
   Tensor forgives(const Tensor& finite) const override {
@@ -28,13 +35,15 @@ class LossScaling : public Method {
   }
 
  private:
+  double share_;
   optim::LossScale scale_;
 };
 }  // namespace
 
 std::unique_ptr<Method> loss_scale_method(const Experiment& experiment, const MethodOptions&) {
   if (experiment.precision.products != Precision::fp16_mixed) return nullptr;
-  return std::make_unique<LossScaling>();
+  return std::make_unique<LossScaling>(
+      element_count(experiment.label_type(experiment.micro_batch).shape));
 }
 
 }  // namespace weft::train

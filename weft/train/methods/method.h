@@ -5,8 +5,8 @@
 //
 // The functions that take and return tensors run while a step is captured, in this order:
 //
-//   loss = L(model(inputs), labels)
-//   loss = loss_term(loss, pass), results = applied({loss}), gradients of scaled(loss)
+//   total = L(model(inputs), labels), a sum over the labels that count
+//   total = loss_term(total, pass), results = applied({total}), gradients of scaled(total)
 //   unscaled(gradients), masked(gradient), clipping, forgives(finite), the optimizer,
 //   after_update()
 #pragma once
@@ -99,8 +99,8 @@ class Method {
   // ---- in a captured step
   // Returns the paths of layers of the model whose results loss_term() needs.
   virtual std::vector<std::string> layers() const { return {}; }
-  // Returns the loss with what the method adds to it.
-  virtual Tensor loss_term(const Tensor& loss, const ForwardPass&) const { return loss; }
+  // Returns the loss with what the method adds to it, both summed over the labels that count.
+  virtual Tensor loss_term(const Tensor& total, const ForwardPass&) const { return total; }
   // Transforms the captured forward pass of training or of evaluation (current_mode()), which ends
   // in `results`. `step_count` counts the updates done; null: nothing trains.
   virtual std::vector<Tensor> applied(std::vector<Tensor> results,

@@ -179,25 +179,25 @@ std::vector<std::string> Steps::layers() const {
   return all;
 }
 
-Tensor Steps::with_terms(Tensor loss, ForwardPass pass, const nn::OutputScope& outputs) const {
+Tensor Steps::with_terms(Tensor total, ForwardPass pass, const nn::OutputScope& outputs) const {
   size_t next = 0;
   for (const auto& method : experiment_.methods) {
     pass.layers.clear();
     for (size_t count = method->layers().size(); count > 0; --count)
       pass.layers.push_back(outputs.output(next++));
-    loss = method->loss_term(loss, pass);
+    total = method->loss_term(total, pass);
   }
-  return loss;
+  return total;
 }
 
-Tensor Steps::mean_loss(const Tensor& inputs, const Tensor& labels) const {
+Tensor Steps::total_loss(const Tensor& inputs, const Tensor& labels) const {
   const nn::OutputScope outputs(layers());
   const Tensor scores = logits(inputs);
   const OriginScope origin("loss");
-  Tensor loss = experiment_.loss->train(scores, labels, experiment_.recipe);
-  loss = with_terms(
-      loss, {.inputs = model_input(inputs), .scores = scores, .counts = counted(labels)}, outputs);
-  return applied({loss}).front();
+  Tensor total = experiment_.loss->total(scores, labels, experiment_.recipe);
+  total = with_terms(
+      total, {.inputs = model_input(inputs), .scores = scores, .counts = counted(labels)}, outputs);
+  return applied({total}).front();
 }
 
 std::vector<Tensor> Steps::applied(std::vector<Tensor> results) const {
@@ -208,8 +208,8 @@ std::vector<Tensor> Steps::applied(std::vector<Tensor> results) const {
   return results;
 }
 
-std::vector<Tensor> Steps::gradients_of(const Tensor& loss) const {
-  Tensor scaled = loss;
+std::vector<Tensor> Steps::gradients_of(const Tensor& total) const {
+  Tensor scaled = total;
   for (const auto& method : experiment_.methods) scaled = method->scaled(scaled);
   return grad(scaled, parameters_);
 }
@@ -249,17 +249,21 @@ void Steps::note(const Tensor& step, const Tensor& loss, const Tensor& norm) con
 }
 
 std::vector<Tensor> Steps::train_step(const Tensor& inputs, const Tensor& labels) {
-  Tensor loss = mean_loss(inputs, labels);
-  return finish(loss, gradients_of(loss));
+  const Tensor total = total_loss(inputs, labels);
+  std::vector<Tensor> gradients = gradients_of(total);
+  const Tensor count = number_of(counted(labels));
+  for (Tensor& gradient : gradients)
+    gradient = gradient * reciprocal(cast(count, gradient.dtype()));
+  return finish(total / cast(count, total.dtype()), std::move(gradients));
 }
 
 std::vector<Tensor> Steps::accumulate_step(const Tensor& inputs, const Tensor& labels) {
-  Tensor loss = mean_loss(inputs, labels);
-  const std::vector<Tensor> gradients = gradients_of(loss);
+  const Tensor total = total_loss(inputs, labels);
+  const std::vector<Tensor> gradients = gradients_of(total);
   const OriginScope origin("accumulate");
   const Tensor count = number_of(counted(labels));
-  accumulator_->add(gradients, count);
-  loss_sum_.assign(loss_sum_.value() + cast(loss, loss_type_) * cast(count, loss_type_));
+  accumulator_->add_totals(gradients, count);
+  loss_sum_.assign(loss_sum_.value() + cast(total, loss_type_));
   count_.assign(count_.value() + count);
   return {};
 }
@@ -278,9 +282,9 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
   const Tensor scores = logits(inputs);
   const OriginScope origin("metrics");
   const Tensor counts = counted(labels);
-  const Loss& mean =
-      experiment_.loss->evaluate ? experiment_.loss->evaluate : experiment_.loss->train;
-  Tensor loss = mean(scores, labels, experiment_.recipe);
+  const Loss& total = experiment_.loss->evaluation_total ? experiment_.loss->evaluation_total
+                                                         : experiment_.loss->total;
+  const Tensor loss = total(scores, labels, experiment_.recipe);
   std::vector<Tensor> results;
   if (experiment_.task == Task::regression) {
     results = {loss, number_of(counts), number_of(any(counts, {.axes = {1}}))};
@@ -379,7 +383,6 @@ EvalSums Steps::evaluate(const Tensor& inputs, const Tensor& labels) {
   all.count = take();
   all.rows = take();
   if (!regression) all.exact_rows = take();
-  all.loss *= all.count;
   if (next == results.size()) return all;
   for (const MetricEntry* metric : experiment_.metrics)
     all.own.push_back(metric->sums ? results[next++].to_doubles() : std::vector<double>());

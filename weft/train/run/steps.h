@@ -97,14 +97,14 @@ class Steps {
   Tensor model_input(const Tensor& inputs) const;  // in the type of parameters
   Tensor logits(const Tensor& inputs) const;
   // Returns the gradients that a pass adds to the update, scaled where the loss is.
-  std::vector<Tensor> gradients_of(const Tensor& loss) const;
+  std::vector<Tensor> gradients_of(const Tensor& total) const;
   // Returns the results of a forward pass as methods transform it.
   std::vector<Tensor> applied(std::vector<Tensor> results) const;
   // Returns the paths of all layers whose results methods need.
   std::vector<std::string> layers() const;
-  // Adds the methods' terms to the loss on labels. `outputs` has the results of layers().
-  Tensor with_terms(Tensor loss, ForwardPass pass, const nn::OutputScope& outputs) const;
-  Tensor mean_loss(const Tensor& inputs, const Tensor& labels) const;
+  // Adds the methods' terms to the total on labels. `outputs` has the results of layers().
+  Tensor with_terms(Tensor total, ForwardPass pass, const nn::OutputScope& outputs) const;
+  Tensor total_loss(const Tensor& inputs, const Tensor& labels) const;
   std::vector<Tensor> train_step(const Tensor& inputs, const Tensor& labels);
   std::vector<Tensor> accumulate_step(const Tensor& inputs, const Tensor& labels);
   std::vector<Tensor> update_step();

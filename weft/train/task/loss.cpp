@@ -12,15 +12,18 @@ constexpr std::string_view smoothing_key = "loss.label_smoothing", delta_key = "
 train::LossEntry cross_entropy_entry() {
   return {.name = "cross_entropy",
           .doc = "-log of the probability that softmax gives the label",
-          .train =
+          .total =
               [](const Tensor& scores, const Tensor& labels, const train::Recipe& recipe) {
                 return cross_entropy(scores, labels,
                                      {.ignore_index = data::ignored_label,
-                                      .label_smoothing = recipe.number(smoothing_key)});
+                                      .label_smoothing = recipe.number(smoothing_key),
+                                      .reduction = Reduction::sum});
               },
-          .evaluate =
+          .evaluation_total =
               [](const Tensor& scores, const Tensor& labels, const train::Recipe&) {
-                return cross_entropy(scores, labels, {.ignore_index = data::ignored_label});
+                return cross_entropy(
+                    scores, labels,
+                    {.ignore_index = data::ignored_label, .reduction = Reduction::sum});
               },
           .keys = {{smoothing_key, KeyType::number, "0", "", 0, 1,
                     "share of the target spread over all classes"}}};
@@ -34,13 +37,12 @@ train::LossEntry of_numbers(const char* name, const char* doc, Loss loss,
   return {
       .name = name,
       .doc = doc,
-      .train =
+      .total =
           [loss](const Tensor& predictions, const Tensor& targets, const train::Recipe& recipe) {
             const DType type = accumulator(predictions.dtype());  // float32 for 16 bits
             const Tensor counts = targets != data::ignored_target;
-            const Tensor each = loss(select(counts, cast(predictions, type), 0),
-                                     select(counts, cast(targets, type), 0), recipe);
-            return sum(each) / sum(cast(counts, type));
+            return sum(loss(select(counts, cast(predictions, type), 0),
+                            select(counts, cast(targets, type), 0), recipe));
           },
       .keys = keys,
       .labels = DType::f32};
