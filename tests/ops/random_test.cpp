@@ -100,6 +100,35 @@ TEST_CASE("a part of a uniform tensor is drawn alone with the same bits on every
   }
 }
 
+TEST_CASE("a kernel draws the part that an operand names, with the same bits on every backend") {
+  const Value whole = uniform({8, 40}, key(3)), columns = permute(whole, {1, 0});
+  Graph graph;
+  const Value part = input({DType::i64, {}}, 0);
+  auto drawn = [&](const Shape& shape, int64_t every, const Dims& strides) {
+    return make_node(op("random_uniform_part"), {key(3).step, part},
+                     {{"shape", shape},
+                      {"seed", int64_t{7}},
+                      {"stream", int64_t{3}},
+                      {"every", every},
+                      {"offset", int64_t{0}},
+                      {"strides", strides}});
+  };
+  graph.inputs = {part};
+  graph.outputs = {drawn({2, 40}, 2 * 40, {40, 1}),  // whole blocks of Philox
+                   drawn({8, 10}, 10, {40, 1}),      // inside of blocks
+                   drawn({10, 8}, 10, {1, 40})};     // transposed
+  for (const KernelLibrary* library : backends())
+    for (int64_t i = 0; i < 4; ++i) {
+      INFO(library->name(), ", part ", i);
+      const std::vector<Value> want{slice(whole, 0, 2 * i, 2 * i + 2),
+                                    slice(whole, 1, 10 * i, 10 * i + 10),
+                                    slice(columns, 0, 10 * i, 10 * i + 10)};
+      const std::vector<Value> got = run_planned(graph, std::array{key(i).step}, *library);
+      for (size_t k = 0; k < want.size(); ++k)
+        CHECK(difference(got[k], interpret(want[k]), 0) == "");
+    }
+}
+
 TEST_CASE("distributions have their moments") {
   std::vector<double> u = values(uniform({20000}, key(0), -1, 3));
   CHECK(std::fabs(mean_of(u) - 1) < 0.03);

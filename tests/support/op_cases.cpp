@@ -146,7 +146,13 @@ Value random_uniform_case(const Draw& draw) {
     attrs =
         attrs.with({"offset", draw.random.below(50)}).with({"strides", row_major_strides(whole)});
   }
-  return draw.make({draw.source.operand({DType::i64, {}}, 0, 100)}, attrs);
+  std::vector<Value> operands{draw.source.operand({DType::i64, {}}, 0, 100)};
+  if (draw.def.arity == 2) {
+    operands.push_back(draw.source.operand({DType::i64, {}}, 0, 8));
+    attrs = attrs.with(
+        {"every", draw.random.below(2) == 0 ? 4 * draw.random.below(30) : draw.random.below(100)});
+  }
+  return draw.make(operands, attrs);
 }
 
 const std::map<std::string_view, Builder>& builders() {
@@ -168,6 +174,7 @@ const std::map<std::string_view, Builder>& builders() {
         {"first_position", first_position_case},
         {"update_at", update_at_case},
         {"random_uniform", random_uniform_case},
+        {"random_uniform_part", random_uniform_case},
         {"custom_gradient",
          [](const Draw& draw) { return draw.make({draw.operand(draw.shape())}); }},
     };

@@ -119,6 +119,7 @@ class GpuEmitter {
   void emit_store(const Store& store, const std::string& condition);
   void emit_positions(const std::vector<int>& axes, const std::string& index, int vector);
   std::string address(const Affine& at, int copy) const;
+  std::string random_address(const Instruction& in, int copy);
   // Returns the address of the first element that a load reads.
   std::string load_address(const Instruction& in, int copy) const;
   // Returns the name of the value of instruction i for neighbour `copy`.

@@ -83,16 +83,22 @@ bool GpuEmitter::emit_pack(int i, const Instruction& in) {
   return true;
 }
 
+string GpuEmitter::random_address(const Instruction& in, int copy) {
+  string at = address(in.at, copy);
+  if (in.args[1] < 0) return at;
+  return fmt::format("{} + {} * {}", at, ref(in.args[1], copy), in.scale);
+}
+
 // Four neighbours that begin at a multiple of four are the words of one Philox block.
 bool GpuEmitter::emit_random_blocks(int i, const Instruction& in) {
   if (in.op != Op::philox || vector_ % 4 != 0) return false;
-  if (in.at.offset % 4 != 0 || in.at.strides[vector_axis_] != 1) return false;
+  if (in.at.offset % 4 != 0 || in.scale % 4 != 0 || in.at.strides[vector_axis_] != 1) return false;
   for (int axis = 0; axis < in.at.strides.size(); ++axis)
     if (axis != vector_axis_ && in.at.strides[axis] % 4 != 0) return false;
   for (int copy = 0; copy < vector_; ++copy) {
     if (copy % 4 == 0)
       line("const Words words{}_{} = philox((u64)({}) >> 2, (u32){}, {}u, (u64){:#x});", i, copy,
-           address(in.at, copy), ref(in.args[0], 0), static_cast<uint32_t>(in.low),
+           random_address(in, copy), ref(in.args[0], 0), static_cast<uint32_t>(in.low),
            static_cast<uint64_t>(in.integer));
     line("const i32 {} = (i32)(words{}_{}.at[{}] >> 8);", ref(i, copy), i, copy - copy % 4,
          copy % 4);
@@ -112,8 +118,8 @@ string GpuEmitter::expression(int i, const Instruction& in, int copy) {
       return load(i, in, copy);
     case Op::philox:
       return fmt::format("(i32)(philox_word((u64)({}), (u32){}, {}u, (u64){:#x}) >> 8)",
-                         address(in.at, copy), ref(in.args[0], copy), static_cast<uint32_t>(in.low),
-                         static_cast<uint64_t>(in.integer));
+                         random_address(in, copy), ref(in.args[0], copy),
+                         static_cast<uint32_t>(in.low), static_cast<uint64_t>(in.integer));
     default:
       break;
   }

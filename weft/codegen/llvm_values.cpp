@@ -141,6 +141,10 @@ Value* Emitter::random_word(int i, const Instruction& in, bool vector) {
   Value* step = get(in.args[0]);
   if (vector && fills_blocks(in)) return random_blocks(i, in, step);
   Value* element = index(i, in, vector);
+  if (in.args[1] >= 0) {
+    Value* part = b_.CreateMul(get(in.args[1]), word(in.scale));
+    element = b_.CreateAdd(element, vector ? to_vector(b_, part, s_.lanes) : part);
+  }
   std::vector<Value*> words = philox(b_, b_.CreateLShr(element, 2), step, in.integer, in.low);
   Value* lane = b_.CreateAnd(element, 3);
   Value* word = words[3];
@@ -152,7 +156,7 @@ Value* Emitter::random_word(int i, const Instruction& in, bool vector) {
 }
 
 bool Emitter::fills_blocks(const Instruction& in) const {
-  bool aligned = in.at.offset % 4 == 0 && s_.lanes >= 4;
+  bool aligned = in.at.offset % 4 == 0 && in.scale % 4 == 0 && s_.lanes >= 4;
   for (int axis = 0; axis < in.at.strides.size(); ++axis)
     aligned = aligned &&
               (axis == s_.vector_axis ? in.at.strides[axis] == 1 : in.at.strides[axis] % 4 == 0);
@@ -161,8 +165,10 @@ bool Emitter::fills_blocks(const Instruction& in) const {
 
 Value* Emitter::random_blocks(int i, const Instruction& in, Value* step) {
   int saved = std::exchange(copy_, 0);
-  Value* first = b_.CreateLShr(affine(in.at), 2);
+  Value* first = affine(in.at);
   copy_ = saved;
+  if (in.args[1] >= 0) first = b_.CreateAdd(first, b_.CreateMul(get(in.args[1]), word(in.scale)));
+  first = b_.CreateLShr(first, 2);
   Value* blocks = b_.CreateAdd(to_vector(b_, first, s_.lanes), lane_offsets(1));
   std::vector<Value*> words = philox(b_, blocks, step, in.integer, in.low);
   int scope = nest_.scope_of(s_.axes[static_cast<size_t>(i)], 0);

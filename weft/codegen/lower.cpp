@@ -227,6 +227,10 @@ class Lowering {
     in.at = at(view, place.strides, place.offset);
     in.integer = node.attrs.integer("seed");
     in.low = node.attrs.integer("stream");
+    if (node.inputs.size() > 1) {
+      in.args[1] = lower(node.inputs[1], {}, -1).id;
+      in.scale = node.attrs.integer("every");
+    }
     return convert(code_.add(in), DType::f32) * 0x1p-24;
   }
 

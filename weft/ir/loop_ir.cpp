@@ -29,7 +29,8 @@ std::string text(const Instruction& in) {
   if (!in.function.empty()) line += fmt::format(" {}", in.function);
   if (in.op == Op::index) line += " " + text(in.at);
   if (in.op == Op::philox)
-    line += fmt::format(" {} seed {} stream {}", text(in.at), in.integer, in.low);
+    line +=
+        fmt::format(" {} scale {} seed {} stream {}", text(in.at), in.scale, in.integer, in.low);
   if (in.op == Op::in_range) line += fmt::format(" {} <= {} < {}", in.low, text(in.at), in.high);
   if (in.op == Op::load)
     line += fmt::format(" operand {} {} at {} scale {}", in.operand, name(in.storage), text(in.at),

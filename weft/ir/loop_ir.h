@@ -75,9 +75,10 @@ enum class Op : uint8_t {
   bitcast,      // f32 <-> i32, f64 <-> i64
   round_f16,
   round_bf16,  // to a representable value, from f32 or f64, half to even; f32
-  philox,  // the top 24 bits of random word `at` for seed `integer`, stream `low`, step args[0];
-           // i32. Philox 4x32-10 (Salmon et al. 2011), laid out as in weft/base/numbers/philox.h
-  call,    // `function` of C, of f64 or f32 (Maths)
+  philox,      // the top 24 bits of random word `at` + `scale` * args[1] for seed `integer`, stream
+               // `low`, step args[0]; i32. Philox 4x32-10 (Salmon et al. 2011), laid out as in
+               // weft/base/numbers/philox.h
+  call,        // `function` of C, of f64 or f32 (Maths)
 };
 
 const char* name(Op op);
@@ -94,7 +95,7 @@ struct Instruction {
   int64_t low = 0, high = 0;            // in_range
   int operand = -1;                     // load
   DType storage = DType::f32;           // load: type in memory
-  int64_t scale = 0;                    // load: elements per unit of args[0]
+  int64_t scale = 0;                    // load: elements per unit of args[0]; philox: of args[1]
   Reduction reduction = Reduction::sum;
   int largest = -1;  // reduce: for a sum of exponentials, the `max` of args[0], an instruction
   std::string_view function;  // intrinsic, call: C name, of a literal or an OpDef

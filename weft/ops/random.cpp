@@ -9,28 +9,44 @@
 
 namespace weft {
 namespace {
+Type uniform_type(std::span<const Tensor> inputs, const Attrs& attrs) {
+  for (const Tensor& input : inputs)
+    WEFT_CHECK(input.type() == (Type{DType::i64, {}}), "[random] {} must be i64[]. Got {}.",
+               &input == inputs.data() ? "the step" : "the part", to_string(input.type()));
+  return {DType::f32, attrs.dims("shape")};
+}
+double uniform_flops(const Node& node) { return 20.0 * static_cast<double>(node.type.elements()); }
+AxisMap uniform_axes(const Node& node) {
+  AxisMap map(node);
+  map.shape = "shape";
+  map.has_place = true;
+  for (int axis = 0; axis < node.type.shape.size(); ++axis)
+    map.relate(node, {.size = node.type.shape[axis], .positional = true},
+               {{AxisMap::of_result, axis}});
+  return map;
+}
+
 const OpDef& random_uniform_def = define({
     .name = "random_uniform",
     .kind = OpKind::random,
     .doc = "f32 in [0, 1) of attrs shape, seed, stream and the i64 scalar step; attrs offset and "
            "strides make it a part of a larger one",
-    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
-      WEFT_CHECK(inputs[0].type() == (Type{DType::i64, {}}),
-                 "[random] the step must be i64[]. Got {}.", to_string(inputs[0].type()));
-      return {DType::f32, attrs.dims("shape")};
-    },
-    .flops = [](const Node& node) { return 20.0 * static_cast<double>(node.type.elements()); },
-    .axes =
-        [](const Node& node) {
-          AxisMap map(node);
-          map.shape = "shape";
-          map.has_place = true;
-          for (int axis = 0; axis < node.type.shape.size(); ++axis)
-            map.relate(node, {.size = node.type.shape[axis], .positional = true},
-                       {{AxisMap::of_result, axis}});
-          return map;
-        },
+    .infer = uniform_type,
+    .flops = uniform_flops,
+    .axes = uniform_axes,
     .test = {.no_gradient = "its input is an integer"},
+});
+// Which part a rank draws is an operand, so that the plan of all ranks is one.
+[[maybe_unused]] const OpDef& random_uniform_part_def = define({
+    .name = "random_uniform_part",
+    .kind = OpKind::random,
+    .arity = 2,
+    .doc = "random_uniform of the i64 scalars step and part, whose place in the larger one begins "
+           "`every` elements behind that of the part before",
+    .infer = uniform_type,
+    .flops = uniform_flops,
+    .axes = uniform_axes,
+    .test = {.no_gradient = "its inputs are integers"},
 });
 
 // Returns uniform f32 numbers in [0, 1).

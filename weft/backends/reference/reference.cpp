@@ -34,6 +34,7 @@ Function find_function(const OpDef& def) {
       {"avg_pool", avg_pool},
       {"avg_pool_gradient", avg_pool_gradient},
       {"random_uniform", random_uniform},
+      {"random_uniform_part", random_uniform},
   };
   if (def.kind == OpKind::elementwise) return elementwise;
   if (def.kind == OpKind::reduce) return reduce;
