@@ -127,25 +127,41 @@ class Exchange {
   const DlExchange* table_;
 };
 
-// A Places remembers where tensors are in memory: parameters move where somebody replaces their
-// elements, as model.to() does, and a plan would go on with the former ones.
+// A Places remembers where tensors are in memory, and how: parameters move where somebody replaces
+// their elements, as model.to() does, and a plan would go on with the former ones.
 class Places {
  public:
   Places(const nb::capsule& table, nb::list tensors)
       : exchange_(table), tensors_(std::move(tensors)) {
-    for (const nb::handle tensor : tensors_) at_.push_back(exchange_.viewed(tensor).data);
+    for (const nb::handle tensor : tensors_) places_.push_back(of(tensor));
   }
   bool have_moved() const {
     size_t i = 0;
     for (const nb::handle tensor : tensors_)
-      if (exchange_.viewed(tensor).data != at_[i++]) return true;
+      if (of(tensor) != places_[i++]) return true;
     return false;
   }
 
  private:
+  struct Place {
+    const std::byte* at;
+    uint8_t code, bits;  // of the elements
+    Dims shape, strides;
+    bool operator==(const Place&) const = default;
+  };
+  Place of(nb::handle tensor) const {
+    const Exchange::View view = exchange_.viewed(tensor);
+    Place place{view.data, view.tensor.dtype.code, view.tensor.dtype.bits, {}, {}};
+    for (int i = 0; i < view.tensor.ndim; ++i) {
+      place.shape.push_back(view.tensor.shape[i]);
+      if (view.tensor.strides != nullptr) place.strides.push_back(view.tensor.strides[i]);
+    }
+    return place;
+  }
+
   Exchange exchange_;
   nb::list tensors_;
-  std::vector<const std::byte*> at_;
+  std::vector<Place> places_;
 };
 
 // A Watch remembers what dicts, lists and objects of Python hold: a plan stands for the modules,

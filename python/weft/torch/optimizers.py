@@ -46,6 +46,14 @@ def check(optimizer):
             raise w.UsageError("[step] the optimizer is differentiable, which a plan is not")
 
 
+def _rounded(x):
+    """Returns what rounds to the type of a parameter, and what computes with it: each operation of
+    torch's takes numbers of 16 bits in float32, and rounds its result, so that the square of a
+    gradient does not overflow before its share is taken."""
+    dtype = "f32" if x.dtype in ("f16", "bf16") else x.dtype
+    return lambda v: w.cast(v, x.dtype), lambda v: w.cast(v, dtype)
+
+
 def _constant(numbers):
     from .._arrays import tensor
 
@@ -231,22 +239,23 @@ class Update:
 
         def update(stated, g, group, values):
             x, p = stated.value(), stated.tensor
-            in_type = lambda v: w.cast(v, x.dtype)  # noqa: E731
             at = index[id(p)]
+            narrow, wide = _rounded(x)
             self.stepped.add(at)
             if group["weight_decay"]:
                 decay = values["weight_decay"]
                 if group.get("decoupled_weight_decay", type(self.optimizer) is torch.optim.AdamW):
-                    x = w.mul(x, in_type(w.sub(1.0, w.mul(values["lr"], decay))))
+                    x = narrow(w.mul(wide(x), wide(w.sub(1.0, w.mul(values["lr"], decay)))))
                 else:
-                    g = w.add(g, w.mul(x, in_type(decay)))
+                    g = narrow(w.add(wide(g), w.mul(wide(x), wide(decay))))
             own = self.states[id(p)]
             m, v = own["exp_avg"], own["exp_avg_sq"]
-            m_now = w.add(m.value(), w.mul(
-                w.sub(g, m.value()), in_type(w.sub(1.0, values["beta1"]))))
-            v_now = w.add(
-                w.mul(v.value(), in_type(values["beta2"])),
-                w.mul(w.square(g), in_type(w.sub(1.0, values["beta2"]))))
+            before = wide(m.value())
+            m_now = narrow(w.add(before, w.mul(
+                w.sub(wide(g), before), wide(w.sub(1.0, values["beta1"])))))
+            kept = narrow(w.mul(wide(v.value()), wide(values["beta2"])))
+            v_now = narrow(w.add(
+                wide(kept), w.mul(w.square(wide(g)), wide(w.sub(1.0, values["beta2"])))))
             m.assign(m_now)
             v.assign(v_now)
             if group["amsgrad"]:
@@ -256,8 +265,10 @@ class Update:
             t = count[at]
             rate = w.div(values["lr"], w.sub(1.0, w.pow(values["beta1"], t)))
             scale = w.sqrt(w.sub(1.0, w.pow(values["beta2"], t)))
-            divisor = w.add(w.div(w.sqrt(v_now), in_type(scale)), in_type(values["eps"]))
-            stated.assign(w.sub(x, w.mul(w.div(m_now, divisor), in_type(rate))))
+            divisor = narrow(w.div(wide(w.sqrt(v_now)), wide(scale)))
+            divisor = narrow(w.add(wide(divisor), wide(values["eps"])))
+            stated.assign(narrow(w.sub(
+                wide(x), w.mul(w.div(wide(m_now), wide(divisor)), wide(rate)))))
 
         return update
 
@@ -271,15 +282,15 @@ class Update:
 
     def _sgd(self, stated, g, group, values):
         x = stated.value()
-        in_type = lambda v: w.cast(v, x.dtype)  # noqa: E731
+        narrow, wide = _rounded(x)
         if group["weight_decay"]:
-            g = w.add(g, w.mul(x, in_type(values["weight_decay"])))
+            g = narrow(w.add(wide(g), w.mul(wide(x), wide(values["weight_decay"]))))
         if group["momentum"]:
             buffer = self.states[id(stated.tensor)]["momentum_buffer"]
-            momentum = in_type(values["momentum"])
-            fresh = g if not group["dampening"] else w.mul(
-                g, in_type(w.sub(1.0, values["dampening"])))
-            now = w.add(w.mul(buffer.value(), momentum), fresh)
+            momentum = wide(values["momentum"])
+            fresh = wide(g) if not group["dampening"] else w.mul(
+                wide(g), wide(w.sub(1.0, values["dampening"])))
+            now = narrow(w.add(wide(narrow(w.mul(wide(buffer.value()), momentum))), fresh))
             buffer.assign(now)
-            g = w.add(g, w.mul(now, momentum)) if group["nesterov"] else now
-        stated.assign(w.sub(x, w.mul(g, in_type(values["lr"]))))
+            g = narrow(w.add(wide(g), w.mul(wide(now), momentum))) if group["nesterov"] else now
+        stated.assign(narrow(w.sub(wide(x), w.mul(wide(g), wide(values["lr"])))))

@@ -19,7 +19,6 @@ from typing import Any, TypedDict, Unpack
 import torch
 from torch._dynamo import exc as dynamo
 from torch._dynamo.backends.common import aot_autograd
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from torch.utils import _pytree as pytree
 
@@ -111,7 +110,6 @@ class Step:
             inference_compiler=_refuse_inference,
             partition_fn=weak(self._partition),
             decompositions=decompositions(),
-            keep_inference_input_mutations=True,
         )
         loss_of = _with_own_code(self._loss_of)
         self._code = loss_of.__code__
@@ -237,9 +235,11 @@ class Step:
         with torch._dynamo.config.patch(recompile_limit=MOST_PLANS):
             try:
                 loss = self._function(args, kwargs)
+            except w.Error as error:
+                raise _without_tail(error) from None
             except _UNTRACED as error:
                 inner = getattr(error, "inner_exception", None)
-                if inner is not None and not isinstance(inner, GuardOnDataDependentSymNode):
+                if isinstance(inner, w.InternalError):
                     raise
                 raise _untraced(error, inner) from error
             except dynamo.FailOnRecompileLimitHit as error:
@@ -260,7 +260,9 @@ class Step:
             self._assigned |= assigned
             self._watch = self._watched()
         leaves, form = _flatten(args, kwargs)
-        places = plan.learn(leaves, loss) if plan is not None else None
+        places = None
+        if plan is not None:
+            loss, places = plan.learn(leaves, loss)
         if places is not None:
             known = [(guards, form) for guards, form, *_ in self.known]
             for entry in torch._dynamo.eval_frame._debug_get_cache_entry_list(self._code):
@@ -388,6 +390,14 @@ def _untraced(error, inner):
     frames = [f for f in stack if not _is_of_library(f.filename)]
     line = f" ({frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
     return w.UsageError(f"[step] {reason.rstrip('.')}{hint}{line}")
+
+
+def _without_tail(error):
+    """Returns an error of weft's without what dynamo adds behind its message."""
+    made = type(error).__new__(type(error))
+    made.__dict__.update(error.__dict__)
+    made.args = str(error).split("\n\nSet TORCHDYNAMO")[0].split("\n\nfrom user code")[0],
+    return made
 
 
 def _is_of_library(file):

@@ -4,13 +4,14 @@ import time
 import weakref
 
 import torch
+from torch._functorch._aot_autograd.descriptors import PlainAOTOutput
 
 from .. import _weft as w
 from .lower import from_memory, line_of, lower, order_of, to_memory
 from .plan import Caller, Lowered, draw_step, type_in_memory
 from .report import GraphReport, report
 from .rules import dtype_of
-from .state import Stated, assigning, check_apart
+from .state import Stated, check_apart
 
 _TORCH = {}  # weft's names to torch's dtypes
 for _dtype in (
@@ -53,17 +54,21 @@ class StepPlan(Lowered):
         super().__init__(gm)
         self._owner = weakref.ref(owner)  # dynamo keeps plans until the step's code is gone
         self.forward_outputs = forward_outputs
-        # Writes that autograd does not see, as p.data.clamp_(), AOTAutograd leaves to itself: the
-        # first outputs are the new values of these arguments.
+        # The first outputs are new values of the arguments that the forward pass writes to.
         metadata = torch._guards.TracingContext.get().fw_metadata
+        if metadata.tokens:
+            raise w.UsageError(
+                "[step] the model runs operations for their effects, as torch.linalg's checks of "
+                'errors. Hint: torch.compile(model, backend="weft") runs them between plans')
         self.written = metadata.mutated_inp_runtime_indices
         self._of_written = [metadata.input_info[i] for i in self.written]
         tangents = [n for n in self.placeholders if is_tangent(n)]
         self.primals = [n for n in self.placeholders if not is_tangent(n)]
-        # Those of what the forward pass stores in the model are 0, as nobody differentiates it.
-        of_one = [n for n in tangents if n.meta["val"].numel() == 1]
-        if len(tangents) == 1 and not of_one:
-            shape = list(tangents[0].meta["val"].shape)
+        # Those of what the forward pass writes or stores are 0, as nobody differentiates it.
+        returned = [n for n in tangents if isinstance(n.meta["desc"].output, PlainAOTOutput)]
+        of_one = [n for n in returned if n.meta["val"].numel() == 1]
+        if len(returned) == 1 and not of_one:
+            shape = list(returned[0].meta["val"].shape)
             raise w.UsageError(
                 f"[step] a loss is one number. Got one of shape {shape}. Hint: take its mean()")
         if len(of_one) != 1:
@@ -71,6 +76,9 @@ class StepPlan(Lowered):
                 "[step] the model stores a number that needs a gradient, or returns more than the "
                 "loss. Hint: detach() what it stores")
         self.tangents = {n: float(n is of_one[0]) for n in tangents}  # and their value
+        place = len(self.written) + of_one[0].meta["desc"].output.idx
+        self.loss = sum(
+            isinstance(n, torch.fx.Node) for n in self.outputs[len(self.written): place])
         self.inputs = None
         self.runs = {}  # by whether it updates, and which further parameters, as Planned
         self._boxed_call = True
@@ -166,17 +174,15 @@ class StepPlan(Lowered):
     def _results(self, inputs):
         rest = iter(inputs)
         env = {node: _tangent(node.meta["val"], value) for node, value in self.tangents.items()}
-        states = {}
         for node, each in zip(self.primals, self.inputs):
             if isinstance(each, Stated):
-                states[node] = each
                 env[node] = each.value()
             elif isinstance(each, list):
                 env[node] = from_memory(next(rest), each)
             else:
                 env[node] = each
         settings = next(rest)
-        lower(self.gm.graph, env, self.take_further(env, rest), assigning(states))
+        lower(self.gm.graph, env, self.take_further(env, rest))
         outputs = self.outputs
         for i, value in zip(self.written, outputs):
             self.inputs[i].assign(env[value])
@@ -266,24 +272,24 @@ class StepPlan(Lowered):
         return results
 
     def learn(self, leaves, loss):
-        """Notes which result of a call is the loss.
-
-        Returns the leaf that each argument is, for run_leaves(); None where one is not known.
-        """
+        """Returns the loss of the latest call, and the leaf that each of its arguments is, for
+        run_leaves(); None where one is not known. `loss` is what dynamo takes for it, which is
+        another result where a model writes to memory that it returns, too."""
         args, results = self._latest
         self._latest = None
+        found = results[self.loss]
         at = {id(leaf): i for i, leaf in enumerate(leaves)}
         places = [
             (i, at.get(id(args[i]))) for i, each in enumerate(self.inputs) if isinstance(each, list)]
-        found = [i for i, r in enumerate(results) if r.data_ptr() == loss.data_ptr()]
-        if len(found) != 1 or any(leaf is None for _, leaf in places):
-            return None
-        self.loss = found[0]
-        return places
+        if found.shape == loss.shape and found.data_ptr() == loss.data_ptr():
+            found = loss
+        else:
+            found = found.reshape([])
+        return found, None if any(leaf is None for _, leaf in places) else places
 
     def run_leaves(self, leaves, places):
         """Runs with the leaves of a call, and returns the loss."""
         args = [None] * len(self.inputs)
         for i, leaf in places:
             args[i] = leaves[leaf]
-        return self._run(args)[self.loss]
+        return self._run(args)[self.loss].reshape([])

@@ -59,6 +59,16 @@ ROWS = {
         "test_step.py::test_what_a_model_stores_is_stored_in_each_step",
         "test_step.py::test_a_loss_with_parameters_is_trained",
         "test_step_changes.py::test_what_a_model_stores_may_need_a_gradient"],
+    "a forward pass that writes to weights or buffers: `p.data.clamp_()`, "
+    "`nn.Embedding(max_norm=...)`, targets that follow": [
+        "test_step_changes.py::test_weights_that_the_forward_pass_writes",
+        "test_step_changes.py::test_a_buffer_is_not_written_a_value_that_needs_a_gradient"],
+    "an input that needs a gradient, as of an encoder outside of the step; an input that is a "
+    "weight": [
+        "test_step_changes.py::test_gradients_that_would_be_cut_off_are_refused",
+        "test_step_changes.py::test_the_first_batch_may_not_be_the_models_own"],
+    "`clip_norm`, `accumulate`, model, loss and optimizer of a step": [
+        "test_step_changes.py::test_what_a_step_was_made_of_is_fixed"],
     "weights, buffers, modules, groups or state of the optimizer that a program changes between "
     "steps; several steps of one model or optimizer": [
         f"test_step_changes.py::{test}" for test in (

@@ -172,6 +172,14 @@ def test_a_buffer_that_the_forward_pass_replaces():
     assert len(step.plans) == 1  # by dynamo, whose trace holds for all of them
 
 
+def test_weights_that_are_turned_in_place():
+    def turned(program, i):
+        if i == 3:
+            program.model.weight.data = program.model.weight.data.t()
+
+    check(nn.Linear(4, 4), turned)
+
+
 def test_parameters_that_are_assigned_by_a_checkpoint():
     def assigned(program, i):
         if i == 3:
@@ -235,15 +243,41 @@ class Averaged(nn.Module):
         return self.online(x) - self.target(x).detach()
 
 
+class Scaled(nn.Module):
+    """Bounds a parameter of one number, as CLIP bounds its temperature."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.scale = nn.Linear(4, 4), nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, x):
+        self.scale.data.clamp_(0, 1)
+        return self.layer(x) * self.scale
+
+
+class Counted(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        y = super().forward(x)
+        self.calls += 1
+        self.weight.data.clamp_(-0.3, 0.3)
+        return y
+
+
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("make", [
     lambda: Clipping(lambda p: p.data.clamp_(-0.1, 0.1)),
     lambda: Clipping(lambda p: p.detach().mul_(0.5)),
     lambda: Clipping(lambda p: p.detach()[0].zero_()),
-    Bounded, Averaged], ids=["clamp", "mul", "zero", "max_norm", "target"])
+    Bounded, Averaged, Scaled, Counted],
+    ids=["clamp", "mul", "zero", "max_norm", "target", "scale", "counter"])
 def test_weights_that_the_forward_pass_writes(make, accumulate):
-    ours = check(make(), nothing, accumulate=accumulate)
-    assert len(ours.step.known) == 1
+    model = make()
+    ours = check(model, nothing, accumulate=accumulate)
+    assert len(ours.step.known) == (0 if isinstance(model, Counted) else 1)
 
 
 def test_a_buffer_is_not_written_a_value_that_needs_a_gradient():
@@ -588,6 +622,22 @@ def test_what_cannot_be_traced_is_said_in_one_line(model, rows, line):
         model, lambda y: y.square().mean(), torch.optim.SGD(model.parameters(), lr=0.1))
     with pytest.raises(weft.UsageError, match=line) as found:
         step(torch.randn(*rows))
+    assert "\n" not in str(found.value)
+
+
+class Inverting(nn.Linear):
+    def forward(self, x):
+        return torch.linalg.inv(super().forward(x) + 9 * torch.eye(4))
+
+
+@pytest.mark.parametrize("model, loss, line", [
+    (Scaled(), lambda y: y.square().mean(0), r"a loss is one number. Got one of shape \[4\]"),
+    (nn.Linear(4, 4), lambda y: (y.mean(), 1), "a loss is one number. Got a tuple"),
+    (Inverting(4, 4), lambda y: y.mean(), "runs operations for their effects")])
+def test_what_is_no_loss_is_refused(model, loss, line):
+    step = weft.torch.step(model, loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(weft.UsageError, match=line) as found:
+        step(torch.randn(4, 4))
     assert "\n" not in str(found.value)
 
 
