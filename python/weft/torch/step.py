@@ -380,8 +380,8 @@ _UNTRACED = (dynamo.Unsupported, dynamo.TorchRuntimeError, dynamo.UserError,
 
 
 def _untraced(error, inner):
-    """Returns in one sentence why dynamo cannot trace a model, with the user's line; its own message
-    is the cause."""
+    """Returns in one sentence why dynamo cannot trace a model, with the user's line; its own
+    message is the cause."""
     message = str(error if inner is None else inner)
     wrong = re.search(r"got \w+\((['\"])(.*)\1\)", message)
     reason = wrong[2] if wrong else f"torch.compile cannot trace this: {message.splitlines()[0]}"

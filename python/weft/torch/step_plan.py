@@ -280,7 +280,8 @@ class StepPlan(Lowered):
         found = results[self.loss]
         at = {id(leaf): i for i, leaf in enumerate(leaves)}
         places = [
-            (i, at.get(id(args[i]))) for i, each in enumerate(self.inputs) if isinstance(each, list)]
+            (i, at.get(id(args[i])))
+            for i, each in enumerate(self.inputs) if isinstance(each, list)]
         if found.shape == loss.shape and found.data_ptr() == loss.data_ptr():
             found = loss
         else:

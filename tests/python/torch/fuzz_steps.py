@@ -10,7 +10,6 @@ exceptions. All is in float64, so that a difference is a defect.
 """
 
 import argparse
-import copy
 import io
 import random
 import sys
