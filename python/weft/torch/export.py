@@ -27,22 +27,29 @@ def export(model: torch.nn.Module, inputs: Any, path: str | os.PathLike[str]) ->
         raise w.UsageError(f"[export] a model is a torch.nn.Module. Got {type(model).__name__}")
     kwargs = inputs if isinstance(inputs, dict) else {}
     args = () if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else (inputs,)
-    # The module of a torch.export program is what it was exported as, and has no eval().
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.device.type != "cpu":
             raise w.UsageError(
                 f"[export] {name} is on {tensor.device}, and a file has its elements")
+    # The module of a torch.export program is what it was exported as, and has no eval().
     modes = {} if isinstance(model, torch.fx.GraphModule) else {
         module: module.training for module in model.modules()}
-    for module in modes:
-        module.training = False
+    was_training = bool(modes) and model.training
+    if modes:
+        model.eval()  # which may do more than set a flag, as to merge adapters
     try:
-        traced = Traced(model, args, kwargs, None, trains=False)
-        given = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-        program = Program(traced, None, given)
+        _write(model, args, kwargs, path)
     finally:
+        if was_training:
+            model.train()
         for module, training in modes.items():
             module.training = training
+
+
+def _write(model, args, kwargs, path):
+    traced = Traced(model, args, kwargs, None, trains=False)
+    given = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    program = Program(traced, None, given)
     if program.draws:
         raise w.UsageError("[export] the model draws random numbers, which a file does not")
     step = program.new_step(w.StepOptions(mode="eval", device="cpu"))

@@ -150,6 +150,7 @@ class Traced:
         check_sized(model, "plan")
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         given = dict(model.named_parameters())
+        self.names = {id(p): name for name, p in given.items()}
         self.parameters = {name: _fake(self.mode, p) for name, p in given.items()}
         self.buffers = {name: _fake(self.mode, b) for name, b in model.named_buffers()}
         if trains is None:
@@ -207,11 +208,12 @@ class Traced:
 class Program(Lowered):
     """A traced step, with an optimizer's update behind it, as a step of weft without memory."""
 
-    def __init__(self, traced, optimizer, tensors=None):
+    def __init__(self, traced, optimizer, tensors=None, accumulate=1, clip_norm=None):
         """`tensors` are the model's parameters and buffers by name; None: a plan needs none."""
         super().__init__(traced.gm)
         self.traced = traced
         self.is_planned_only = tensors is None
+        self.clip_norm, self.totals = clip_norm, {}
         self.states = {}
         for kind, fakes in (("parameter", traced.parameters), ("buffer", traced.buffers)):
             for name, fake in fakes.items():
@@ -224,9 +226,10 @@ class Program(Lowered):
         if traced.trains and optimizer is not None:
             trained = [p for p in traced.parameters.values() if p.requires_grad]
             with traced.mode:
-                self.update = Update(_made(optimizer, trained), in_memory=False)
+                self.update = Update(_made(optimizer, traced), in_memory=False)
                 self.update.make_state(
                     p for p, g in zip(trained, self.outputs[1:]) if g is not None)
+        self.accumulate = accumulate if self.update is not None else 1
         self.result_count = sum(isinstance(n, torch.fx.Node) for n in self.outputs)
         self.types = [type_in_memory(t, None) for t in traced.batch]
         if self.update is not None:
@@ -258,10 +261,26 @@ class Program(Lowered):
         if self.update is None:
             return values
         trained = [s for s in states if s.tensor.requires_grad and s.category == "parameter"]
-        pairs = [(s, env[g]) for s, g in zip(trained, self.outputs[1:]) if g is not None]
-        self.update.apply([s for s, _ in pairs], [g for _, g in pairs], settings)
+        pairs = [(s, env[g]) for s, g in zip(trained, self.outputs[1:])
+                 if g is not None and id(s.tensor) in self.update.group_of]
+        parameters, gradients = [s for s, _ in pairs], [g for _, g in pairs]
+        if self.accumulate > 1:  # the last of its passes, which takes the most
+            for i, total in enumerate(self._gradient_sums(parameters)):
+                gradients[i] = w.mul(w.add(total.value(), gradients[i]), 1.0 / self.accumulate)
+                total.assign(w.zeros_like(total.value()))
+        if self.clip_norm is not None:
+            gradients, _ = w.clip_grad_norm(gradients, float(self.clip_norm))
+        self.update.apply(parameters, gradients, settings)
         self.update.finish()
         return values[:1]
+
+    def _gradient_sums(self, parameters):
+        for each in parameters:
+            if each.name not in self.totals:
+                self.totals[each.name] = w.Variable(
+                    f"gradient.{each.name}", each.variable.dtype,
+                    [int(extent) for extent in each.tensor.shape], "optimizer")
+        return [self.totals[each.name] for each in parameters]
 
     def sums(self):
         """Returns the bytes of the state by purpose: name, category, bytes of each variable."""
@@ -276,14 +295,29 @@ class Program(Lowered):
             sums.append(("buffers", "buffer", bytes_of(buffers)))
         if self.update is not None:
             sums.append(("optimizer", "optimizer", bytes_of(self.update.all_states())))
+        if self.accumulate > 1:
+            summed = [s for s in parameters
+                      if s.tensor.requires_grad and id(s.tensor) in self.update.group_of]
+            sums.append(("gradients", "optimizer", bytes_of(summed)))
         return sums
 
 
-def _made(optimizer, parameters):
+def _made(optimizer, traced):
+    """Returns an optimizer of the trace's parameters with the settings of one of torch's."""
     if isinstance(optimizer, torch.optim.Optimizer):
         known = inspect.signature(type(optimizer)).parameters
-        group = {k: v for k, v in optimizer.defaults.items() if k in known and k != "fused"}
-        return type(optimizer)(parameters, **group)
+        groups = []
+        for group in optimizer.param_groups:
+            settings = {k: v for k, v in group.items() if k in known and k != "fused"}
+            names = [traced.names[id(p)] for p in group["params"] if id(p) in traced.names]
+            settings["params"] = [traced.parameters[name] for name in names]
+            groups.append(settings)
+        if not any(group["params"] for group in groups):
+            raise w.UsageError(
+                "[plan] the optimizer has no parameter of this model. Hint: a name, as "
+                f"{', '.join(_OPTIMIZERS)}, stands for one of all parameters")
+        return type(optimizer)(groups)
+    parameters = [p for p in traced.parameters.values() if p.requires_grad]
     if optimizer not in _OPTIMIZERS:
         raise w.UsageError(
             f"[plan] optimizer is one of {', '.join(_OPTIMIZERS)}, None, or one of torch.optim. "
@@ -407,7 +441,8 @@ class ModelPlan:
 def plan(model: torch.nn.Module, inputs: Any = (), *, on: str | Sequence[str] = "cpu",
          loss: Callable[[Any], torch.Tensor] | None = None,
          optimizer: str | torch.optim.Optimizer | None = "adamw", precision: str = "f32",
-         memory: int | str = 0, recompute: str = "automatic") -> ModelPlan:
+         memory: int | str = 0, recompute: str = "automatic", accumulate: int = 1,
+         clip_norm: float | None = None) -> ModelPlan:
     """Plans a step of a torch model without allocating or running it.
 
         print(weft.plan(model, (x, y), on=["h100", "rtx4090"]))
@@ -417,8 +452,11 @@ def plan(model: torch.nn.Module, inputs: Any = (), *, on: str | Sequence[str] = 
     loss: a function of the model's output. Without one the output is the loss, or has it; of any
         other output the mean stands for it, which the plan says. A model in eval() is planned
         without a backward pass.
-    optimizer: "adamw", "adam", "sgd", None, or an optimizer of torch.
+    optimizer: "adamw", "adam", "sgd", None, or an optimizer of torch, with its groups.
+    accumulate, clip_norm: as of weft.torch.step(); the plan is of the pass that updates.
     """
+    if accumulate < 1:
+        raise w.UsageError(f"[plan] accumulate is at least 1. Got {accumulate}")
     begin = time.perf_counter()
     args, kwargs = (), {}
     if isinstance(inputs, dict):
@@ -428,7 +466,7 @@ def plan(model: torch.nn.Module, inputs: Any = (), *, on: str | Sequence[str] = 
     flat = pytree.tree_leaves((args, kwargs))
     with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
         traced = Traced(model, args, kwargs, loss)
-    program = Program(traced, optimizer)
+    program = Program(traced, optimizer, accumulate=accumulate, clip_norm=clip_norm)
     options = w.StepOptions(precision=precision, memory=_bytes(memory), recompute=recompute)
     step = program.new_step(options)
     note = "forward, backward and update" if traced.trains else "forward pass"

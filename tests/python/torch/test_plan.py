@@ -241,6 +241,63 @@ def test_optimizers_of_torch_are_planned(kind):
     assert compiled.flops > 0
 
 
+@pytest.mark.parametrize("make, options", [
+    (lambda m: torch.optim.AdamW(m[2].parameters()), {}),
+    (lambda m: torch.optim.SGD([
+        {"params": m[0].parameters(), "momentum": 0.9}, {"params": m[2].parameters()}], lr=0.1),
+     {}),
+    (lambda m: torch.optim.AdamW(m.parameters()), {"clip_norm": 1.0}),
+    (lambda m: torch.optim.AdamW(m.parameters()), {"accumulate": 2, "clip_norm": 1.0})],
+    ids=["head", "momentum", "clip", "accumulate"])
+def test_a_plan_is_that_of_the_step_with_this_optimizer(make, options):
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    optimizer, x = make(model), torch.ones(8, 64)
+    planned = weft.plan(model, x, loss=lambda y: y.square().mean(), optimizer=optimizer, **options)
+    step = weft.torch.step(model, lambda y: y.square().mean(), optimizer, **options)
+    for _ in range(options.get("accumulate", 1)):
+        step(x)
+    plan = planned["cpu"]
+    bytes = sum(plan.state.get(name, 0) for name in ("parameters", "optimizer", "gradients"))
+    assert step.plan().state_bytes == pytest.approx(bytes, abs=256)
+    assert plan.arena_bytes - x.numel() * 4 == pytest.approx(step.plan().arena_bytes, abs=4096)
+
+
+def test_an_optimizer_of_another_model_is_refused():
+    with pytest.raises(weft.UsageError, match="no parameter of this model. Hint: a name"):
+        weft.plan(nn.Linear(2, 2), torch.ones(1, 2),
+                  optimizer=torch.optim.SGD(nn.Linear(2, 2).parameters()))
+
+
+class Merging(nn.Module):
+    """Merges a branch into its weight in eval(), as LoRA does."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.branch = nn.Linear(4, 4), nn.Parameter(torch.ones(4, 4))
+
+    def train(self, mode=True):
+        if self.training and not mode:
+            self.layer.weight.data += self.branch.data
+        if mode and not self.training:
+            self.layer.weight.data -= self.branch.data
+        return super().train(mode)
+
+    def forward(self, x):
+        return self.layer(x) + (x if self.training else 0)
+
+
+def test_a_model_is_exported_as_its_own_eval_leaves_it(tmp_path):
+    model, x = Merging(), torch.randn(3, 4)
+    weft.export(model, x, tmp_path / "net.onnx")
+    assert model.training
+    np.save(tmp_path / "x.npy", x.numpy())
+    done = run_program("run", str(tmp_path / "net.onnx"), "--input", str(tmp_path / "x.npy"),
+                       "-o", str(tmp_path / "y.npy"))
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(
+        np.load(tmp_path / "y.npy"), model.eval()(x).detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
 class Remembering(nn.Module):
     """Counts, caches and writes to a plain tensor in its forward pass."""
 
