@@ -138,7 +138,7 @@ class Places {
   bool have_moved() const {
     size_t i = 0;
     for (const nb::handle tensor : tensors_)
-      if (of(tensor) != places_[i++]) return true;
+      if (!is_at(exchange_.viewed(tensor), places_[i++])) return true;
     return false;
   }
 
@@ -147,8 +147,16 @@ class Places {
     const std::byte* at;
     uint8_t code, bits;  // of the elements
     Dims shape, strides;
-    bool operator==(const Place&) const = default;
   };
+  static bool is_at(const Exchange::View& view, const Place& place) {
+    const DlTensor& tensor = view.tensor;
+    const auto rank = static_cast<size_t>(tensor.ndim);
+    return view.data == place.at && tensor.dtype.code == place.code &&
+           tensor.dtype.bits == place.bits && tensor.ndim == place.shape.size() &&
+           std::equal(tensor.shape, tensor.shape + rank, place.shape.begin()) &&
+           (tensor.strides == nullptr ||
+            std::equal(tensor.strides, tensor.strides + rank, place.strides.begin()));
+  }
   Place of(nb::handle tensor) const {
     const Exchange::View view = exchange_.viewed(tensor);
     Place place{view.data, view.tensor.dtype.code, view.tensor.dtype.bits, {}, {}};

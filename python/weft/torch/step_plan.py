@@ -293,4 +293,5 @@ class StepPlan(Lowered):
         args = [None] * len(self.inputs)
         for i, leaf in places:
             args[i] = leaves[leaf]
-        return self._run(args)[self.loss].reshape([])
+        loss = self._run(args)[self.loss]
+        return loss if loss.dim() == 0 else loss.reshape([])
