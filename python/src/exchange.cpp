@@ -143,12 +143,12 @@ class Places {
   }
 
  private:
-  struct Place {
+  struct Layout {
     const std::byte* at;
     uint8_t code, bits;  // of the elements
     Dims shape, strides;
   };
-  static bool is_at(const Exchange::View& view, const Place& place) {
+  static bool is_at(const Exchange::View& view, const Layout& place) {
     const DlTensor& tensor = view.tensor;
     const auto rank = static_cast<size_t>(tensor.ndim);
     return view.data == place.at && tensor.dtype.code == place.code &&
@@ -157,9 +157,9 @@ class Places {
            (tensor.strides == nullptr ||
             std::equal(tensor.strides, tensor.strides + rank, place.strides.begin()));
   }
-  Place of(nb::handle tensor) const {
+  Layout of(nb::handle tensor) const {
     const Exchange::View view = exchange_.viewed(tensor);
-    Place place{view.data, view.tensor.dtype.code, view.tensor.dtype.bits, {}, {}};
+    Layout place{view.data, view.tensor.dtype.code, view.tensor.dtype.bits, {}, {}};
     for (int i = 0; i < view.tensor.ndim; ++i) {
       place.shape.push_back(view.tensor.shape[i]);
       if (view.tensor.strides != nullptr) place.strides.push_back(view.tensor.strides[i]);
@@ -169,7 +169,7 @@ class Places {
 
   Exchange exchange_;
   nb::list tensors_;
-  std::vector<Place> places_;
+  std::vector<Layout> places_;
 };
 
 // A Watch remembers what dicts, lists and objects of Python hold: a plan stands for the modules,

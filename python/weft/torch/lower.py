@@ -2,6 +2,7 @@
 
 import contextlib
 import operator
+import os
 import re
 
 import torch
@@ -9,6 +10,8 @@ import torch
 from .. import _weft as w
 from .rules import DTYPES, Call, Unsupported, is_tensor, rule_of
 
+_TORCH_FOLDER = os.path.join(os.path.dirname(torch.__file__), "")  # torchvision's is no part of it
+_FOLDER = os.path.join(os.path.dirname(__file__), "")
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -44,6 +47,13 @@ def line_of(node):
     none."""
     file, line, _ = origin_of(node)
     return f"{file.rsplit('/', 1)[-1]}:{line}" if file else ""
+
+
+def place_of(frames):
+    """Returns file and line of the innermost frame of the user's code, as " (net.py:12)"; "" where
+    there is none."""
+    own = [f for f in frames if not f.filename.startswith((_TORCH_FOLDER, _FOLDER, "<"))]
+    return f" ({os.path.basename(own[-1].filename)}:{own[-1].lineno})" if own else ""
 
 
 def order_of(tensor):

@@ -10,7 +10,6 @@ import dataclasses
 import html
 import inspect
 import json
-import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -32,14 +31,13 @@ from .._arrays import asarray
 from .._compiled import _bytes
 from .._process import LIBRARY_BYTES, resident_bytes
 from .fallback import fallback_of
-from .lower import Failed, Keys, lower, without_onednn
+from .lower import Failed, Keys, lower, place_of, without_onednn
 from .optimizers import Update
 from .plan import Lowered, check_sized, type_in_memory
 from .state import Stated, assigning
 from .table import decompositions
 
 
-_TORCH_FOLDER = os.path.join(os.path.dirname(torch.__file__), "")  # torchvision's is no part of it
 _OPTIMIZERS = {
     "adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD,
 }
@@ -61,11 +59,7 @@ def _one_line():
     except w.Error:
         raise
     except (DataDependentOutputException, DynamicOutputShapeException, RuntimeError) as error:
-        frames = [
-            f for f in traceback.extract_tb(error.__traceback__)
-            if not f.filename.startswith((_TORCH_FOLDER, os.path.dirname(__file__), "<"))
-        ]
-        where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+        where = place_of(traceback.extract_tb(error.__traceback__))
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if hasattr(error, "func"):
             reason = (f"{error.func}: the model depends on elements of a tensor, which a plan of "

@@ -8,7 +8,6 @@ torch's memory, where the plan assigns them.
 import collections
 import dis
 import inspect
-import os
 import re
 import threading
 import types
@@ -25,6 +24,7 @@ from torch.utils import _pytree as pytree
 from .. import _weft as w
 from .._compiled import _bytes
 from .backend import for_dynamo, prepare_dynamo
+from .lower import place_of
 from .optimizers import Update, check as check_optimizer, has_hooks
 from .plan import check_sized, weak
 from .state import Stated
@@ -225,7 +225,8 @@ class Step:
 
     def _by_dynamo(self, args, kwargs):
         self._ran = None
-        for leaf in _flatten(args, kwargs)[0]:
+        leaves, form = _flatten(args, kwargs)
+        for leaf in leaves:
             if id(leaf) in self.names:
                 raise w.UsageError(
                     f"[step] an input is {self.names[id(leaf)]}, which the model has as state. "
@@ -259,7 +260,6 @@ class Step:
         if assigned:
             self._assigned |= assigned
             self._watch = self._watched()
-        leaves, form = _flatten(args, kwargs)
         places = None
         if plan is not None:
             loss, places = plan.learn(leaves, loss)
@@ -386,9 +386,7 @@ def _untraced(error, inner):
     wrong = re.search(r"got \w+\((['\"])(.*)\1\)", message)
     reason = wrong[2] if wrong else f"torch.compile cannot trace this: {message.splitlines()[0]}"
     hint = "" if wrong else '. Hint: torch.compile(model, backend="weft") runs it in torch'
-    stack = getattr(error, "real_stack", None) or ()
-    frames = [f for f in stack if not _is_of_library(f.filename)]
-    line = f" ({frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
+    line = place_of(getattr(error, "real_stack", None) or ())
     return w.UsageError(f"[step] {reason.rstrip('.')}{hint}{line}")
 
 
@@ -398,10 +396,6 @@ def _without_tail(error):
     made.__dict__.update(error.__dict__)
     made.args = str(error).split("\n\nSet TORCHDYNAMO")[0].split("\n\nfrom user code")[0],
     return made
-
-
-def _is_of_library(file):
-    return file.startswith((os.path.dirname(torch.__file__), os.path.dirname(__file__)))
 
 
 def _with_own_code(method):
