@@ -200,7 +200,8 @@ Shape CaseSource::shape(int least_rank, int most_rank) {
 }
 
 bool has_cases(const OpDef& def) {
-  return def.name != "input" && def.name != "data" && def.name != "variable";
+  return def.name != "input" && def.name != "data" && def.name != "variable" &&
+         def.kind != OpKind::collective;
 }
 
 std::vector<DType> dtypes_of(const OpDef& def) {

@@ -23,7 +23,7 @@ struct CaseSource {
 };
 
 // Returns whether op tests build this op: all but "input", "data" and "variable", which are
-// operands.
+// operands, and collectives, which virtual ranks compute (virtual_ranks.h).
 bool has_cases(const OpDef& def);
 // Returns the dtypes that the op's test row accepts.
 std::vector<DType> dtypes_of(const OpDef& def);

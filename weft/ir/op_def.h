@@ -24,6 +24,7 @@ enum class OpKind : uint8_t {
   contraction,  // matmul, convolutions
   window,       // pooling
   random,       // counter-based: a function of seed, stream, step and element index
+  collective,   // depends on the operands of other ranks (ops/collective.h)
   composite,    // has `decompose`
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "weft/ir/offload.h"
 
 namespace weft {
+
+struct Mesh;
 
 enum class Mode : uint8_t { train, eval };  // eval: dropout off, batch norm by running statistics
 
@@ -60,6 +63,10 @@ struct StepOptions {
   int row_tiles = 0;
   std::optional<double> until = {};  // processor_seconds() at which the search for a fit ends
   Offload offload = {};
+  // `mesh` has the ranks that compute the step together. The function of a step is written for the
+  // whole batch; each rank runs it with its part of the first axis of every input, scalars excepted.
+  // Null: one rank.
+  std::shared_ptr<const Mesh> mesh = nullptr;
   // `pack_weights` lets kernels keep weights that the step does not assign packed for their loops,
   // from run to run.
   bool pack_weights = true;

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/ir/mesh.h"
 #include "weft/ir/value.h"
 
 namespace weft {
@@ -48,6 +49,8 @@ struct VariableState {
   Type type;
   Category category;
   bool frozen = false;               // a parameter that does not train
+  // `layout` says which part of the variable `storage` has; `type` is that of the whole.
+  Layout layout;
   std::shared_ptr<Storage> storage;  // row-major elements
   std::weak_ptr<Node> leaf;  // the node that handles outside of steps hold to read the variable
   // `copies` hold the elements in narrower types, which planned steps read instead. Each copy owns

@@ -38,6 +38,9 @@ Graph multiply_integers(const Graph& graph, const PassOptions& options);
 Graph precision(const Graph& graph, const PassOptions& options);
 // Narrows products to any type, as precision() does; tests use float64, which rounds nothing.
 Graph narrow_products(const Graph& graph, DType narrow, const PassOptions& options);
+// Makes the graph of one rank: each node computes a part of its value, and collectives exchange
+// parts between the ranks of step.mesh. Returns the same graph for one rank.
+Graph shard(const Graph& graph, const PassOptions& options);
 // Replaces composites that no backend kernel overrides by their expression.
 Graph decompose(const Graph& graph, const PassOptions& options);
 // Folds constants, applies algebra, eliminates common subexpressions and dead nodes.

@@ -143,6 +143,7 @@ BoundPlan bound_plan(const Graph& graph, PassOptions options) {
   Graph step = run.always("modules", mark_modules, graph);
   step = run.unless_skipped("integers", multiply_integers, std::move(step));
   step = run.always("precision", precision, step);
+  step = run.always("shard", shard, step);
   step = run.always("decompose", decompose, step);
   step = run.unless_skipped("simplify", simplify, std::move(step));
   step = run.unless_skipped("copies", narrow_copies, std::move(step));

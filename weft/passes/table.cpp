@@ -23,6 +23,13 @@ const PassDef all_passes[] = {
      .optional = true,
      .off = [](StepOptions& step) { step.precision = Precision::as_written; },
      .faults = {"precision-negates"}},
+    {.name = "shard",
+     .file = "passes/graph/shard.cpp",
+     .why = "It runs after precision, whose casts say in which type ranks add, and before "
+            "decompose, because composites hold extents of the whole batch, which must be opened "
+            "before they are cut.",
+     .faults = {"shard-forgets-sums", "shard-forgets-places", "shard-adds-everywhere",
+                "shard-opens-parts"}},
     {.name = "decompose",
      .file = "passes/graph/decompose.cpp",
      .why = "It runs before simplify and all later passes, which then see only primitives and "

@@ -1,0 +1,32 @@
+// Declares the collectives: operations whose result depends on the operands of all ranks of one
+// mesh axis. Their results are the same bits on every rank and in every run, as sums add the ranks'
+// operands in the order of the ranks.
+#pragma once
+
+#include <string_view>
+
+#include "weft/ir/mesh.h"
+#include "weft/ir/value.h"
+
+namespace weft {
+
+// Returns the ranks' operands combined by a binary operation ("add", "mul", "maximum", "minimum"):
+// ((x0 + x1) + x2) + ...
+Tensor all_reduce(const Tensor& x, const MeshAxis& mesh, std::string_view combine = "add");
+// Returns this rank's part of the combined operands, which `axis` is cut into.
+Tensor reduce_scatter(const Tensor& x, const MeshAxis& mesh, int axis);
+// Returns the ranks' operands, concatenated along `axis`.
+Tensor all_gather(const Tensor& x, const MeshAxis& mesh, int axis);
+
+// A Collective is what one node of these operations does.
+struct Collective {
+  enum class Kind : uint8_t { all_reduce, reduce_scatter, all_gather };
+  Kind kind;
+  std::string_view mesh_axis;
+  int64_t ranks;
+  std::string_view combine = "add";  // of the two that reduce
+  int axis = 0;                      // of the two others
+};
+Collective collective_of(const Node& node);  // of kind OpKind::collective
+
+}  // namespace weft

@@ -1,0 +1,476 @@
+// Sharding: makes the graph of one rank from that of the whole step, for one mesh axis at a time.
+// The pass walks from inputs to roots. What an axis map calls plain, a rank computes for its part
+// of the axis; what it calls reduced gives a partial sum, which stays one through linear operations
+// and is added over the ranks where a reader needs the sum. A composite that mixes the elements of
+// an axis is opened, at the extents of the whole, and its operations are sharded one by one. Where
+// an operation needs all of a cut axis, its parts are gathered.
+#include "weft/passes/graph/shard.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "weft/ir/axis_map.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/collective.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/graph/fold.h"
+
+namespace weft {
+namespace {
+
+// Held says what a rank has of a value of the whole step.
+struct Held {
+  enum class Kind : uint8_t { whole, split, partial };
+  Kind kind = Kind::whole;
+  int axis = 0;        // of a split value; see Split
+  int64_t before = 1;  // of a split value
+
+  bool is(Kind other) const { return kind == other; }
+};
+using enum Held::Kind;
+
+// A Cut is a part of a factor for each rank: the factor is `before` segments, of which each rank
+// has an equal part.
+struct Cut {
+  int factor = -1;
+  int64_t before = 1;
+  bool operator==(const Cut&) const = default;
+};
+
+// Returns the cut of a factor that cuts an axis like this; nullopt if the axis is cut within
+// several factors.
+std::optional<Cut> cut_of(const AxisMap& map, const FactoredAxis& axis, int64_t before,
+                          int64_t ranks) {
+  for (int factor : axis.factors) {
+    const int64_t size = map.factors[static_cast<size_t>(factor)].size;
+    if (before < size && size % (before * ranks) == 0) return Cut{factor, before};
+    if (size == 0 || before % size != 0) return std::nullopt;
+    before /= size;
+  }
+  return std::nullopt;
+}
+
+// Returns how a value is split whose factor is cut; nullopt for a value without the factor.
+std::optional<Held> split_by(const AxisMap& map, const std::vector<FactoredAxis>& axes,
+                             const Cut& cut) {
+  for (size_t axis = 0; axis < axes.size(); ++axis) {
+    int64_t before = cut.before;
+    for (int factor : axes[axis].factors) {
+      if (factor == cut.factor) return Held{split, static_cast<int>(axis), before};
+      before *= map.factors[static_cast<size_t>(factor)].size;
+    }
+  }
+  return std::nullopt;
+}
+
+// Returns the operation that combines results of a reduction.
+std::string_view combination(const Factor& factor, DType dtype) {
+  if (dtype != DType::boolean) return factor.combine;
+  return factor.combine == "maximum" ? "logical_or" : "logical_and";
+}
+// Returns whether a cast changes no value, so that sums may be cast before they are added.
+bool is_exact_cast(const Node& node) {
+  const DType from = node.inputs[0].dtype(), to = node.type.dtype;
+  return is_float(from) && is_float(to) && size_of(from) < size_of(to);
+}
+
+class Sharder {
+ public:
+  Sharder(const MeshAxis& mesh, const PassOptions& options)
+      : mesh_(mesh), options_(options), index_(variable_leaf(mesh.index)) {}
+
+  Graph run(const Graph& graph, std::span<const Layout> inputs) {
+    Graph made;
+    for (size_t i = 0; i < graph.inputs.size(); ++i) {
+      const Value& input = graph.inputs[i];
+      const Held held = held_in(inputs[i]);
+      OriginOverride origin(input->origin);
+      Value part = input;
+      if (held.is(split))
+        part = make_leaf(*input->op, {input.dtype(), shape_of(input, held)}, input->attrs);
+      set(input, {part, held});
+      made.inputs.push_back(part);
+    }
+    for (const Value& value : graph.nodes()) visit(value);
+    for (const Value& output : graph.outputs) made.outputs.push_back(all_of(output));
+    for (const auto& [variable, value] : graph.assignments) {
+      visit(variable);
+      const Local& target = at(variable);
+      made.assignments.push_back({target.value, as(value, target.held)});
+    }
+    return made;
+  }
+
+ private:
+  // A Local is the value of one rank. `through` is the operand, the only partial one, that a linear
+  // operation passes on: its sum over the ranks may be taken before the operation.
+  struct Local {
+    Value value;
+    Held held;
+    int through = -1;
+  };
+
+  const Local& at(const Value& value) const { return locals_.at(value.node()); }
+  const Held& held(const Value& value) const { return at(value).held; }
+  void set(const Value& value, Local local) {
+    kept_.push_back(value);
+    locals_.insert_or_assign(value.node(), std::move(local));
+  }
+
+  Held held_in(const Layout& layout) const {
+    if (layout.is_partial(mesh_.name)) return {.kind = partial};
+    const Split* const cut = layout.split(mesh_.name);
+    return cut == nullptr ? Held() : Held{split, cut->axis, cut->before};
+  }
+  Shape shape_of(const Value& value, const Held& held) const {
+    return part_shape(value.shape(), {mesh_.name, held.axis, held.before}, mesh_.size);
+  }
+
+  // ---- one operation
+
+  void visit(const Value& value) {
+    if (locals_.contains(value.node())) return;
+    const OriginOverride origin(value->origin);
+    const Node& node = *value.node();
+    if (node.inputs.empty()) return visit_leaf(value);
+    if (visit_linear(value)) return;
+    const bool has_split =
+        std::ranges::any_of(node.inputs, [&](const Value& input) { return held(input).is(split); });
+    if (!has_split) return set(value, {on_whole(value), {}});
+    const AxisMap map = axis_map(node);
+    const std::vector<Cut> cuts = cuts_of(node, map);
+    if (node.op->decompose != nullptr && !is_in_parts(node, map, cuts) && !stays_closed(map, cuts))
+      return open(value);
+    const std::optional<Cut> cut = stays_closed(map, cuts) ? cuts.front() : chosen(node, map, cuts);
+    set(value, cut ? by_parts(value, map, *cut) : Local{on_whole(value), {}});
+  }
+
+  void visit_leaf(const Value& value) {
+    if (value->variable == nullptr) return set(value, {value, {}});
+    const Held held = held_in(value->variable->layout);
+    if (!held.is(split)) return set(value, {value, held});
+    const Value part = make_leaf(*value->op, {value.dtype(), shape_of(value, held)});
+    part->variable = value->variable;
+    set(value, {part, held});
+  }
+
+  // Operations of partial sums that are the same before and after the sum.
+  bool visit_linear(const Value& value) {
+    const Node& node = *value.node();
+    int partials = 0, last = -1;
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (held(node.inputs[i]).is(partial)) ++partials, last = static_cast<int>(i);
+    if (partials == 0 || !is_linear(node)) return false;
+    std::vector<Value> inputs;
+    inputs.reserve(node.inputs.size());
+    for (const Value& input : node.inputs) inputs.push_back(at(input).value);
+    set(value, {with(node, std::move(inputs)), {.kind = partial}, partials == 1 ? last : -1});
+    return true;
+  }
+  bool is_linear(const Node& node) const {
+    const auto is_partial = [&](size_t i) { return held(node.inputs[i]).is(partial); };
+    const auto adds_nothing = [&](const Value& input) {
+      return held(input).is(partial) || (held(input).is(whole) && uniform_value(input) == 0.0);
+    };
+    const auto all_add_nothing = [&](size_t first) {
+      return std::ranges::all_of(node.inputs.begin() + static_cast<std::ptrdiff_t>(first),
+                                 node.inputs.end(), adds_nothing);
+    };
+    const auto is_whole = [&](size_t i) { return held(node.inputs[i]).is(whole); };
+    switch (node.op->scalar) {
+      case ScalarOp::identity:
+      case ScalarOp::neg:
+        return true;
+      case ScalarOp::cast:
+        return is_exact_cast(node);
+      case ScalarOp::add:
+      case ScalarOp::sub:
+        return all_add_nothing(0);
+      case ScalarOp::mul:
+        return is_partial(0) ? is_whole(1) : is_whole(0);
+      case ScalarOp::div:
+        return is_partial(0) && is_whole(1);
+      case ScalarOp::select:
+        return is_whole(0) && all_add_nothing(1);
+      default:
+        break;
+    }
+    if (node.op->kind == OpKind::reduce) return node.op->combine == ScalarOp::add;
+    if (node.op->kind != OpKind::movement) return false;
+    return node.attrs.has("value") ? node.attrs.number("value") == 0 : all_add_nothing(0);
+  }
+
+  // Returns the cut of each split operand; an operand whose cut no factor has, or that is not
+  // split, has none.
+  std::vector<Cut> cuts_of(const Node& node, const AxisMap& map) const {
+    std::vector<Cut> cuts(node.inputs.size());
+    for (size_t i = 0; i < cuts.size(); ++i) {
+      const Held& own = held(node.inputs[i]);
+      if (!own.is(split)) continue;
+      const FactoredAxis& axis = map.operands[i][static_cast<size_t>(own.axis)];
+      cuts[i] = cut_of(map, axis, own.before, mesh_.size).value_or(Cut());
+    }
+    return cuts;
+  }
+  static bool is_plain(const AxisMap& map, const Cut& cut) {
+    if (cut.factor < 0) return false;
+    const Factor& factor = map.factors[static_cast<size_t>(cut.factor)];
+    return factor.relation == Relation::plain && !factor.positional &&
+           (factor.count.empty() || cut.before == 1);
+  }
+  static bool is_reduced(const AxisMap& map, const Cut& cut) {
+    return cut.factor >= 0 &&
+           map.factors[static_cast<size_t>(cut.factor)].relation == Relation::reduced;
+  }
+  // Returns whether a composite computes parts of its result from the same parts of its operands.
+  bool is_in_parts(const Node& node, const AxisMap& map, const std::vector<Cut>& cuts) const {
+    for (size_t i = 0; i < cuts.size(); ++i)
+      if (held(node.inputs[i]).is(split) && !is_plain(map, cuts[i])) return false;
+    return true;
+  }
+  // Implements the fault: returns whether to compute a part of the result from a part of the first
+  // operand although it depends on the whole.
+  bool stays_closed(const AxisMap& map, const std::vector<Cut>& cuts) const {
+    return options_.has_fault("shard-opens-parts") && cuts.front().factor >= 0 &&
+           split_by(map, map.result, cuts.front());
+  }
+  // Returns the cut by which the operation is computed: that of the operands with the most bytes,
+  // as the others are exchanged.
+  std::optional<Cut> chosen(const Node& node, const AxisMap& map,
+                            const std::vector<Cut>& cuts) const {
+    std::optional<Cut> best;
+    std::tuple<bool, size_t> best_rank;
+    for (const Cut& cut : cuts) {
+      const bool plain = is_plain(map, cut);
+      if (!plain && !is_reduced(map, cut)) continue;
+      size_t bytes = 0;
+      for (size_t i = 0; i < cuts.size(); ++i)
+        if (cuts[i] == cut) bytes += node.inputs[i].type().bytes();
+      const std::tuple rank(plain, bytes);
+      if (!best || rank > best_rank) best = cut, best_rank = rank;
+    }
+    return best;
+  }
+
+  Local by_parts(const Value& value, const AxisMap& map, const Cut& cut) {
+    const Node& node = *value.node();
+    const Factor& factor = map.factors[static_cast<size_t>(cut.factor)];
+    const bool reduces = factor.relation == Relation::reduced;
+    std::vector<Value> inputs;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const std::optional<Held> own = split_by(map, map.operands[i], cut);
+      inputs.push_back(own       ? part_of(node.inputs[i], *own)
+                       : reduces ? share_of(node.inputs[i])
+                                 : all_of(node.inputs[i]));
+    }
+    const std::optional<Held> result = split_by(map, map.result, cut);
+    Part part{.shape = result ? shape_of(value, *result) : value.shape(),
+              .axis = result ? result->axis : 0,
+              .count = factor.size / mesh_.size,
+              .factor = cut.factor};
+    const Value made =
+        make_node(*node.op, std::move(inputs), attrs_for(node, map, part), node.annotations);
+    if (!reduces) return {made, result.value()};
+    if (factor.combine == "add") return {made, {.kind = partial}};
+    return {all_reduce(made, mesh_, combination(factor, made.dtype())), {}};
+  }
+
+  // Shards the operations that a composite consists of.
+  void open(const Value& value) {
+    std::vector<Value> nodes = decomposition(*value.node());
+    std::ranges::sort(nodes, {}, [](const Value& node) { return node->id; });
+    for (const Value& node : nodes) visit(node);
+    set(value, at(nodes.empty() ? value->inputs[0] : nodes.back()));
+    opened_.insert_or_assign(value.node(), nodes.empty() ? value->inputs[0] : nodes.back());
+  }
+
+  Value with(const Node& node, std::vector<Value> inputs) const {
+    return make_node(*node.op, std::move(inputs), node.attrs, node.annotations);
+  }
+  Value on_whole(const Value& value) {
+    std::vector<Value> inputs;
+    bool is_same = true;
+    for (const Value& input : value->inputs) {
+      inputs.push_back(all_of(input));
+      is_same = is_same && inputs.back().node() == input.node();
+    }
+    return is_same ? value : with(*value.node(), std::move(inputs));
+  }
+
+  // ---- conversions; each is made once
+
+  Value as(const Value& value, const Held& held) {
+    if (held.is(whole)) return all_of(value);
+    return held.is(split) ? part_of(value, held) : share_of(value);
+  }
+
+  // Returns the value that every rank has whole.
+  Value all_of(const Value& value) {
+    const Value& known = resolved(value);
+    const Local local = at(known);
+    if (local.held.is(whole)) return local.value;
+    if (const auto found = wholes_.find(known.node()); found != wholes_.end()) return found->second;
+    const OriginOverride origin(known->origin);
+    const Value made = local.held.is(split) ? gathered(local.value, local.held) : summed(known);
+    return wholes_[known.node()] = made;
+  }
+  // A sum is taken as far up as its bytes do not grow: all readers share it there, and it is
+  // scaled once.
+  Value summed(const Value& value) {
+    const Local local = at(value);
+    if (local.through >= 0) {
+      const Value& input = value->inputs[static_cast<size_t>(local.through)];
+      if (input.type().bytes() <= value.type().bytes() && input.dtype() == value.dtype())
+        return on_whole(value);
+    }
+    return options_.has_fault("shard-forgets-sums") ? local.value : all_reduce(local.value, mesh_);
+  }
+  Value gathered(const Value& part, const Held& held) const {
+    if (held.before == 1) return all_gather(part, mesh_, held.axis);
+    const Value segments = reshape(part, in_segments(part.shape(), held));
+    Shape shape = part.shape();
+    shape[held.axis] *= mesh_.size;
+    return reshape(all_gather(segments, mesh_, held.axis + 1), shape);
+  }
+  // Returns a shape with the split axis as two: the segments, and the extent of one.
+  static Shape in_segments(const Shape& shape, const Held& held) {
+    Shape segments;
+    for (int axis = 0; axis < shape.size(); ++axis) {
+      if (axis == held.axis) segments.push_back(held.before);
+      segments.push_back(axis == held.axis ? shape[axis] / held.before : shape[axis]);
+    }
+    return segments;
+  }
+
+  // Returns what this rank contributes to a value that is the sum over the ranks: a value that all
+  // of them have counts on the first rank alone.
+  Value share_of(const Value& value) {
+    const Value& known = resolved(value);
+    if (held(known).is(partial)) return at(known).value;
+    const Value all = all_of(known);
+    if (uniform_value(known) == 0.0 || options_.has_fault("shard-adds-everywhere")) return all;
+    return select(broadcast_to(index_ == 0, all.shape()), all, zeros_like(all));
+  }
+
+  // Returns this rank's part of a value.
+  Value part_of(const Value& value, const Held& wanted) {
+    const Value& known = resolved(value);
+    const Local local = at(known);
+    if (local.held.is(split) && local.held.axis == wanted.axis &&
+        local.held.before == wanted.before)
+      return local.value;
+    const auto key = std::tuple(known.node(), wanted.axis, wanted.before);
+    if (const auto found = parts_.find(key); found != parts_.end()) return found->second;
+    const OriginOverride origin(known->origin);
+    return parts_[key] = made_part(known, wanted);
+  }
+  Value made_part(const Value& value, const Held& wanted) {
+    const Local local = at(value);
+    const Shape shape = shape_of(value, wanted);
+    if (local.held.is(whole) || local.through >= 0) {
+      if (Value own = computed_part(value, wanted, shape); own.defined()) return own;
+    } else if (local.held.is(partial) && wanted.before == 1 && !wholes_.contains(value.node())) {
+      return reduce_scatter(local.value, mesh_, wanted.axis);
+    }
+    return taken(all_of(value), wanted);
+  }
+  // Computes the part of a value that is cheaper to compute than to cut: of a constant, of random
+  // numbers, of an elementwise operation or a view. Returns an empty value for others.
+  Value computed_part(const Value& value, const Held& wanted, const Shape& shape) {
+    const Node& node = *value.node();
+    if (node.op->leaf == LeafKind::scalar)
+      return make_leaf(*node.op, {node.type.dtype, shape}, node.attrs);
+    const AxisMap map = axis_map(node);
+    const std::optional<Cut> cut =
+        cut_of(map, map.result[static_cast<size_t>(wanted.axis)], wanted.before, mesh_.size);
+    if (!cut) return {};
+    const Factor& factor = map.factors[static_cast<size_t>(cut->factor)];
+    const bool is_placed = factor.positional && map.has_place;
+    if (factor.relation != Relation::plain || (factor.positional && !is_placed)) return {};
+    if (!factor.count.empty() && cut->before > 1) return {};
+    const Part part{.shape = shape,
+                    .axis = wanted.axis,
+                    .count = factor.size / mesh_.size,
+                    .factor = cut->factor};
+    const Attrs attrs = attrs_for(node, map, part);
+    if (is_placed) return cut->before == 1 ? placed_part(node, shape, wanted.axis, attrs) : Value();
+    if (node.op->leaf == LeafKind::iota)
+      return make_leaf(*node.op, {node.type.dtype, shape}, attrs);
+    if (node.op->kind != OpKind::elementwise && node.op->view == nullptr) return {};
+    std::vector<Value> inputs;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const std::optional<Held> own = split_by(map, map.operands[i], *cut);
+      inputs.push_back(own ? part_of(node.inputs[i], *own) : all_of(node.inputs[i]));
+    }
+    return make_node(*node.op, std::move(inputs), attrs, node.annotations);
+  }
+  // Returns the part of what depends on its place: an index, or random numbers.
+  Value placed_part(const Node& node, const Shape& shape, int axis, const Attrs& attrs) {
+    const int64_t every = shape[axis] * place_in_whole(node).strides[axis];
+    const bool forgets = options_.has_fault("shard-forgets-places");
+    if (node.op->leaf == LeafKind::iota) {
+      const Value first = make_leaf(*node.op, {node.type.dtype, shape}, attrs);
+      return forgets ? first : first + broadcast_to(cast(index_ * every, node.type.dtype), shape);
+    }
+    if (node.inputs.size() > 1) return {};  // a part already, of another mesh axis
+    if (forgets) return make_node(*node.op, {all_of(node.inputs[0])}, attrs);
+    return make_node(op("random_uniform_part"), {all_of(node.inputs[0]), index_},
+                     attrs.with({"every", every}));
+  }
+  // Cuts a part out of a value that the rank has whole.
+  Value taken(const Value& value, const Held& wanted) const {
+    const Shape shape = shape_of(value, wanted);
+    if (wanted.before == 1) {
+      const int64_t count = shape[wanted.axis];
+      return slice_at(value, wanted.axis, index_ * count, count);
+    }
+    const Shape segments = in_segments(value.shape(), wanted);
+    const int64_t count = segments[wanted.axis + 1] / mesh_.size;
+    return reshape(slice_at(reshape(value, segments), wanted.axis + 1, index_ * count, count),
+                   shape);
+  }
+
+  // Returns the value that an opened composite equals.
+  const Value& resolved(const Value& value) const {
+    const auto found = opened_.find(value.node());
+    return found == opened_.end() ? value : resolved(found->second);
+  }
+
+  const MeshAxis& mesh_;
+  const PassOptions& options_;
+  Value index_;  // of this rank
+  std::unordered_map<const Node*, Local> locals_;
+  std::unordered_map<const Node*, Value> opened_, wholes_;
+  std::map<std::tuple<const Node*, int, int64_t>, Value> parts_;
+  std::vector<Value> kept_;  // nodes of opened composites, which the maps name by address
+};
+}  // namespace
+
+// Faults: "shard-forgets-sums" takes a rank's partial sum for the whole, "shard-forgets-places"
+// draws the first rank's random numbers and indices on all ranks, "shard-adds-everywhere" counts
+// what all ranks have once for each, "shard-opens-parts" opens composites at a rank's extents.
+Graph shard_along(const Graph& graph, const MeshAxis& mesh, std::span<const Layout> inputs,
+                  const PassOptions& options) {
+  return Sharder(mesh, options).run(graph, inputs);
+}
+
+Graph shard(const Graph& graph, const PassOptions& options) {
+  if (options.step.mesh == nullptr) return graph;
+  Graph made = graph;
+  for (const MeshAxis& mesh : options.step.mesh->axes) {
+    if (mesh.size == 1) continue;
+    std::vector<Layout> inputs;
+    for (const Value& input : made.inputs)
+      inputs.push_back(mesh.name != data_axis || input.rank() == 0
+                           ? Layout()
+                           : Layout{.splits = {{mesh.name, 0}}, .partial = {}});
+    made = shard_along(made, mesh, inputs, options);
+  }
+  return made;
+}
+
+}  // namespace weft

@@ -1,0 +1,15 @@
+// Declares the sharding of a step for tests, which choose the layouts of its inputs.
+#pragma once
+
+#include <span>
+
+#include "weft/passes/passes.h"
+
+namespace weft {
+
+// Makes the graph of one rank of a mesh axis. `inputs` has the layout of each input; variables have
+// their own (VariableState::layout).
+Graph shard_along(const Graph& graph, const MeshAxis& mesh, std::span<const Layout> inputs,
+                  const PassOptions& options);
+
+}  // namespace weft
