@@ -239,6 +239,8 @@ class PlanReader {
     if (text.contains("parts")) launch.parts = static_cast<int>(size_at(text, "parts"));
   }
   static void check_parts(const Launch& launch) {
+    if (launch.kind == Launch::Kind::collective)
+      throw JsonError("a collective, which steps of files have not");
     const bool moves = launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await;
     const auto parts = static_cast<size_t>(launch.parts);
     const bool is_even = parts > 0 && launch.body.size() % parts == 0 &&

@@ -8,6 +8,7 @@ namespace weft::artifact {
 
 // By the values of Space and of Launch::Kind.
 inline constexpr std::array<std::string_view, 4> spaces = {"arena", "state", "constant", "file"};
-inline constexpr std::array<std::string_view, 4> kinds = {"fused", "library", "transfer", "await"};
+inline constexpr std::array<std::string_view, 5> kinds = {"fused", "library", "transfer", "await",
+                                                          "collective"};
 
 }  // namespace weft::artifact

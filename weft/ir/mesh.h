@@ -12,6 +12,7 @@
 
 namespace weft {
 
+class Communicator;
 struct VariableState;
 
 // The axis of data parallelism: its ranks share out the samples of a batch.
@@ -28,6 +29,9 @@ MeshAxis mesh_axis(std::string name, int64_t size, int64_t index);
 
 struct Mesh {
   std::vector<MeshAxis> axes;  // outer first
+  // `communicator` exchanges values with the other ranks (device/communicator.h); null: steps are
+  // only planned.
+  std::shared_ptr<Communicator> communicator = nullptr;
 
   // Returns the number of ranks along an axis, 1 for one that the mesh lacks.
   int64_t size(std::string_view axis) const;

@@ -104,8 +104,10 @@ struct UnfusedOperand {
 // asynchronously: until the launch that awaits it, no other launch may touch the result or write
 // the operand. The operand of an await is the transfer's side in the arena. Transfers run in the
 // order of their launches.
+// A collective exchanges its operand with other ranks (ops/collective.h). Its operand is in the
+// arena.
 struct Launch {
-  enum class Kind : uint8_t { fused, library, transfer, await };
+  enum class Kind : uint8_t { fused, library, transfer, await, collective };
   Kind kind = Kind::fused;
   std::string kernel;  // its name, for people: "add.relu", "dnnl:matmul"
   int algorithm = 0;   // KernelChoice::algorithm: what the library compiles

@@ -12,6 +12,7 @@
 #include "weft/base/logging.h"
 #include "weft/base/memory/buffer.h"
 #include "weft/base/memory/storage.h"
+#include "weft/device/communicator.h"
 #include "weft/passes/passes.h"
 #include "weft/runtime/binding.h"
 #include "weft/runtime/compile_kernels.h"
@@ -68,6 +69,9 @@ class Executable::Running {
     const bool stages = library.stages_inputs();
     residency_->check_fits(stages ? staged_bytes(plan_) : 0, beside);
     kernels_ = compile_kernels(bound, compiler_, library.kernels(), memory_);
+    for (size_t i = 0; i < plan_.launches.size(); ++i)
+      if (plan_.launches[i].kind == Launch::Kind::collective)
+        kernels_[i] = communicator().compile(plan_, plan_.launches[i]);
     residency_->place_offloaded();
     inputs_.emplace(plan_, *residency_, memory_, stages);
     workspace_->detach_results();
@@ -111,6 +115,12 @@ class Executable::Running {
   }
 
  private:
+  Communicator& communicator() const {
+    WEFT_CHECK(workspace_->communicator != nullptr,
+               "[run] the step is for several ranks, which this process has not joined. Hint: weft "
+               "launch.");
+    return *workspace_->communicator;
+  }
   void check(std::span<const Value> inputs) const;
   void check_count(std::string_view what, size_t got, size_t wanted) const;
   void begin_run();

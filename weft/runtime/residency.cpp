@@ -46,7 +46,9 @@ void Workspace::reserve(size_t bytes, DeviceMemory& of) {
   if (buffer != nullptr && buffer->bytes >= bytes) return;
   memory = &of;
   if (!of.is_host()) buffer = nullptr;  // freed first, so that there are never two
-  buffer = lent.empty() ? of.allocate(bytes) : part_of(lent, bytes);
+  buffer = !lent.empty()             ? part_of(lent, bytes)
+           : communicator != nullptr ? communicator->allocate(bytes)
+                                     : of.allocate(bytes);
   if (lent.empty() && of.is_host()) buffer->populate();
   if (bytes == 0) return;
   const std::vector<std::byte> mark(bytes - begin_of_page(bytes), untouched);

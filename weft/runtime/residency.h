@@ -31,6 +31,8 @@ struct Workspace {
   // `lent` is memory of the caller, aligned to buffer_alignment, in which the arena grows; empty:
   // the arena is allocated.
   std::span<std::byte> lent = {};
+  // `communicator` allocates the arena, which the other ranks read; null: there are none.
+  std::shared_ptr<Communicator> communicator = nullptr;
   // Throws Error(does_not_fit) where the caller's memory has fewer bytes.
   void reserve(size_t bytes, DeviceMemory& memory);
   void shrink(size_t bytes);  // back to the size before a plan that was given up

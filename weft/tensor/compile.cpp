@@ -10,6 +10,7 @@
 #include "weft/base/memory/buffer.h"
 #include "weft/base/memory/storage.h"
 #include "weft/device/registry.h"
+#include "weft/ir/mesh.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/autodiff.h"
@@ -195,7 +196,11 @@ struct CompiledStep::State {
     WEFT_CHECK(options.activations == DType::f32 || options.activations == DType::bf16,
                "[compile] activations are stored in f32 or bf16. Got {}.",
                name(options.activations));
-    return detail::capture(function, types, options.mode);
+    if (options.mesh == nullptr) return detail::capture(function, types, options.mode);
+    std::vector<Type> wholes(types.begin(), types.end());
+    for (Type& type : wholes)
+      if (type.shape.size() > 0) type.shape[0] *= options.mesh->size(data_axis);
+    return detail::capture(function, wholes, options.mode);
   }
 };
 
@@ -281,8 +286,11 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
   const bool draws = std::ranges::any_of(
       graph.nodes(), [](const Tensor& value) { return value->op->kind == OpKind::random; });
   use.state().note_thread();
+  const std::shared_ptr<Communicator> communicator =
+      options.mesh == nullptr ? nullptr : options.mesh->communicator;
   const std::shared_ptr<Workspace> workspace =
-      state_->workspace != nullptr ? state_->workspace : use.state().workspace_of(device.memory());
+      state_->workspace != nullptr ? state_->workspace
+                                   : use.state().workspace_of(device.memory(), communicator);
   auto executable = use.state().on(
       device, [&] { return compile_graph(graph, device, workspace, {.step = options}); });
   state_->cache.push_back({{types.begin(), types.end()},

@@ -30,11 +30,13 @@ SessionState& detail::session_state() {
   return scope_session != nullptr ? *scope_session : default_state();
 }
 
-std::shared_ptr<Workspace> SessionState::workspace_of(const DeviceMemory& memory) {
-  std::weak_ptr<Workspace>& known = workspaces_[&memory];
+std::shared_ptr<Workspace> SessionState::workspace_of(
+    const DeviceMemory& memory, const std::shared_ptr<Communicator>& communicator) {
+  std::weak_ptr<Workspace>& known = workspaces_[{&memory, communicator.get()}];
   std::shared_ptr<Workspace> workspace = known.lock();
   if (workspace == nullptr) {
     known = workspace = std::make_shared<Workspace>();
+    workspace->communicator = communicator;
     workspace->moves_results = is_shared_;
   }
   return workspace;

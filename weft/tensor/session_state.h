@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/host/team.h"
@@ -35,8 +36,10 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   std::recursive_mutex running;
   const std::shared_ptr<EagerCache> eager = make_eager_cache();
 
-  // Returns the arena that all steps of a device share; it is freed with the last of them.
-  std::shared_ptr<Workspace> workspace_of(const DeviceMemory& memory);
+  // Returns the arena that all steps of a device, or those of one communicator, share; it is freed
+  // with the last of them.
+  std::shared_ptr<Workspace> workspace_of(const DeviceMemory& memory,
+                                          const std::shared_ptr<Communicator>& communicator);
   // Notes that this thread uses the arenas. Results stay in them after a run, and the thread that
   // ran may read them until it runs again. A run on another thread must not touch them: the first
   // such run leaves the arenas to the results, and from then on every run moves its results out.
@@ -58,7 +61,8 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   void check_there(const KernelLibrary& device) const;
   void note_if_lost(const KernelLibrary& device, const Error& error);
 
-  std::map<const DeviceMemory*, std::weak_ptr<Workspace>> workspaces_;
+  using Arena = std::pair<const DeviceMemory*, const Communicator*>;
+  std::map<Arena, std::weak_ptr<Workspace>> workspaces_;
   std::thread::id user_;    // the last thread that used the arenas; none: nobody has
   bool is_shared_ = false;  // several threads have
   std::map<const KernelLibrary*, std::string> lost_;  // devices, and what each said

@@ -52,6 +52,7 @@ FusionGroup::Kind FusionGroups::kind_of(const Node& node) const {
   const KernelLibrary& library = *options_.library;
   if (node.op->kind == OpKind::leaf && !is_constant(node)) return FusionGroup::Kind::leaf;
   if (node.op->view != nullptr) return FusionGroup::Kind::view;
+  if (node.op->kind == OpKind::collective) return FusionGroup::Kind::library;
   if (library.kernels().choose(node, dense(node.inputs))) return FusionGroup::Kind::library;
   if (node.op->kind == OpKind::movement && node.op->arity < 0 && is_placed(node))
     return FusionGroup::Kind::placed;

@@ -255,6 +255,7 @@ class Bufferizer {
     std::vector<Placement> operands;
     operands.reserve(inputs.size());
     for (const Value& input : inputs) operands.push_back(placed_.at(input.node()));
+    if (group.nodes.front()->op->kind == OpKind::collective) return emit_collective(group.nodes[0]);
     const std::optional<KernelChoice> chosen =
         group.nodes.size() == 1
             ? options_.library->kernels().choose(*group.nodes[0].node(), operands)
@@ -293,6 +294,22 @@ class Bufferizer {
         take_room_of(operand, launch.results[0]);
       }
     }
+    finish(launch);
+  }
+
+  // Other ranks read the operand of a collective, at most once: it is dense, in the arena.
+  void emit_collective(const Value& value) {
+    const Value& input = value->inputs[0];
+    Placement from = copy_as(input, {}, buffer_alignment);
+    if (plan_.slots[static_cast<size_t>(from.slot)].space != Space::arena) from = copied(input, {});
+    Launch launch{.kind = Launch::Kind::collective,
+                  .kernel = std::string(value->op->name),
+                  .body = {value},
+                  .operands = {{input, from}}};
+    const Placement at = placed_[value.node()] = new_slot(value, {});
+    launch.results = {{value, at}};
+    if (value->is("all_reduce") && has_layout_of(launch.results[0], launch.operands[0]))
+      launch.in_place.emplace_back(0, 0);
     finish(launch);
   }
 

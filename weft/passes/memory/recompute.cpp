@@ -128,6 +128,7 @@ bool Recomputation::rerun(int slot, int depth, Choice& choice) const {
   const std::vector<int>& writers = writers_[index(slot)];
   if (depth == 0 || writers.size() != 1 || writers.front() >= live_->peak_at) return false;
   const Launch& maker = launch_at(writers.front());
+  if (maker.kind == Launch::Kind::collective) return false;
   if (maker.kind != Launch::Kind::transfer && !options_.may_rematerialize()) return false;
   if (options_.step.recompute == Recompute::selective && maker.kind == Launch::Kind::library)
     return false;

@@ -80,6 +80,7 @@ class Rematerialization {
     if (plan_.slots[index(slot)].space != Space::arena || use_.to_end[index(slot)]) return nullptr;
     if (writers.size() != 1 || is_backward_[index(writers.front())]) return nullptr;
     const Launch& maker = plan_.launches[index(writers.front())];
+    if (maker.kind == Launch::Kind::collective) return nullptr;
     for (const Access& result : maker.results)
       if (plan_.slots[index(result.at.slot)].space != Space::arena) return nullptr;
     const std::vector<const Node*> computed = computed_by(maker);

@@ -1,0 +1,20 @@
+// Declares the sums that ranks take of each other's operands.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "weft/base/numbers/dtype.h"
+
+namespace weft::comm {
+
+// Combines elements [from, to) of several operands, in their order: ((x0 + x1) + x2) + ... Floats
+// of 16 bits are combined in float32 and rounded once. The result may be one of the operands.
+// `operation` is "add", "mul", "maximum", "minimum", "logical_or" or "logical_and"; maxima and
+// minima propagate NaN.
+void combine(std::span<const std::byte* const> operands, std::byte* result, int64_t from,
+             int64_t to, DType dtype, std::string_view operation);
+
+}  // namespace weft::comm

@@ -1,0 +1,27 @@
+// Declares the communicator of ranks on one host: each rank reads what it needs in the memory of
+// the others, and writes only its own.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/device/communicator.h"
+
+namespace weft::comm {
+
+// Peers are the ranks of a communicator, before they can read each other's memory.
+struct Peers {
+  int rank = 0, size = 1;
+  // Returns the strings of all ranks, by rank. All ranks call it together.
+  std::function<std::vector<std::string>(const std::string& mine)> exchange;
+  // Throws Error where a rank is lost; called while a rank waits for others.
+  std::function<void()> check = [] {};
+};
+
+// The ranks are processes of one user on one host, which can open each other's files in /proc.
+// Throws Error(failed) where they cannot.
+std::shared_ptr<Communicator> shared_communicator(const Peers& peers);
+
+}  // namespace weft::comm

@@ -1,0 +1,25 @@
+// Declares the interface by which the runtime exchanges values with the other ranks of a mesh.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "weft/base/memory/buffer.h"
+#include "weft/device/compiler.h"
+
+namespace weft {
+
+// All ranks run the same collectives in the same order.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  // Returns zeroed memory that the other ranks can read, aligned to buffer_alignment. Operands of
+  // collectives are in it.
+  virtual std::shared_ptr<Buffer> allocate(size_t bytes) = 0;
+  // Returns the kernel of a launch of Launch::Kind::collective (ops/collective.h). Running it waits
+  // for the other ranks. Throws Error where a rank is lost.
+  virtual std::unique_ptr<Kernel> compile(const Plan& plan, const Launch& launch) = 0;
+};
+
+}  // namespace weft
