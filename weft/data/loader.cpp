@@ -98,6 +98,12 @@ class Loader::Impl {
       : source_(std::move(source)), options_(options) {
     int64_t size = source_->size(), rows = options.batch_size;
     WEFT_CHECK(rows > 0, "[loader] batch_size must be positive. Got {}.", rows);
+    WEFT_CHECK(options.part >= 0 && options.part < options.parts,
+               "[loader] part must be one of {}, from 0 on. Got {}.", options.parts, options.part);
+    turn_ = options.turn > 0 ? options.turn : rows / options.parts;
+    WEFT_CHECK(turn_ > 0 && rows % (turn_ * options.parts) == 0,
+               "[loader] a batch of {} rows cannot be dealt out to {} parts in turns of {}.", rows,
+               options.parts, turn_);
     WEFT_CHECK(options.prefetch >= 0, "[loader] prefetch must not be negative. Got {}.",
                options.prefetch);
     batches_ = options.drop_last ? size / rows : ceil_div(size, rows);
@@ -106,8 +112,8 @@ class Loader::Impl {
                   rows, options.drop_last ? " (a short last batch is dropped)" : "");
     sample_input_ = source_->input_type();
     sample_labels_ = element_count(source_->label_shape());
-    input_type_ = batched(rows, sample_input_);
-    label_type_ = batched(rows, {source_->label_dtype(), source_->label_shape()});
+    input_type_ = batched(rows / options.parts, sample_input_);
+    label_type_ = batched(rows / options.parts, {source_->label_dtype(), source_->label_shape()});
     if (options.shuffle) order_.resize(static_cast<size_t>(size));
   }
   ~Impl() { stop(); }
@@ -241,11 +247,14 @@ class Loader::Impl {
       ordered_epoch_ = cursor_.epoch;
     }
     int64_t first = cursor_.position * options_.batch_size;
-    slot.valid = std::min(options_.batch_size, source_->size() - first);
+    const int64_t left = source_->size() - first;  // in the whole batch and behind it
+    slot.valid = 0;
+    while (slot.valid < input_type_.shape[0] && place_of(slot.valid) < left) ++slot.valid;
     std::byte* input = slot.input_data();
     Label* labels = slot.label_data<Label>();
     auto index_of = [&](int64_t row) {
-      return options_.shuffle ? order_[static_cast<size_t>(first + row)] : first + row;
+      const int64_t at = first + place_of(row);
+      return options_.shuffle ? order_[static_cast<size_t>(at)] : at;
     };
     constexpr int64_t ahead = 4;  // samples to prefetch, as shuffled ones miss the cache
     for (int64_t row = 0; row < slot.valid; ++row) {
@@ -260,8 +269,14 @@ class Loader::Impl {
     std::fill(labels, slot.label_data<Label>() + label_type_.elements(), ignored);
   }
 
+  // Returns where a row of the part is in the batch.
+  int64_t place_of(int64_t row) const {
+    return (row / turn_ * options_.parts + options_.part) * turn_ + row % turn_;
+  }
+
   const std::shared_ptr<const Source> source_;
   const LoaderOptions options_;
+  int64_t turn_ = 0;
   int64_t batches_ = 0, sample_labels_ = 0;
   Type sample_input_, input_type_, label_type_;
 
@@ -287,7 +302,7 @@ size_t loader_bytes(const Source& source, const LoaderOptions& options) {
       source.input_type().bytes() + Type{source.label_dtype(), source.label_shape()}.bytes();
   size_t ring = static_cast<size_t>(options.prefetch) + 1;
   size_t order = options.shuffle ? static_cast<size_t>(source.size()) * sizeof(int64_t) : 0;
-  return ring * static_cast<size_t>(options.batch_size) * sample + order;
+  return ring * static_cast<size_t>(options.batch_size / options.parts) * sample + order;
 }
 
 Loader::Loader(std::shared_ptr<const Source> source, const LoaderOptions& options)

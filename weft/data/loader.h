@@ -74,6 +74,9 @@ struct LoaderOptions {
   bool drop_last = false;
   int64_t seed = 0;
   int prefetch = 2;  // batches ahead; 0: none, and no thread
+  // The loader returns part `part` of each batch, of `parts` that have equally many rows. The rows
+  // are dealt out in turns, `turn` to each part; 0: all of its rows in one turn.
+  int64_t part = 0, parts = 1, turn = 0;
 };
 
 struct Batch {
@@ -107,7 +110,7 @@ class Loader {
   int64_t size() const;  // samples in an epoch
   int64_t batches_per_epoch() const;
   int64_t batch_size() const;
-  Type input_type() const;  // type of a batch
+  Type input_type() const;  // type of a batch, or of the part that is returned
   Type label_type() const;
   LoaderState state() const;  // where next() continues
   void restore(const LoaderState& state);

@@ -10,16 +10,21 @@
 
 namespace weft {
 
-MeshAxis mesh_axis(std::string name, int64_t size, int64_t index) {
+MeshAxis mesh_axis(std::string name, int64_t size, int64_t place) {
   const Type scalar{DType::i64, {}};
   auto state = std::make_shared<VariableState>("mesh." + name, scalar, Category::buffer_state);
-  std::memcpy(state->storage->on_host().data, &index, sizeof index);
-  return {.name = std::move(name), .size = size, .index = std::move(state)};
+  std::memcpy(state->storage->on_host().data, &place, sizeof place);
+  return {.name = std::move(name), .size = size, .place = place, .index = std::move(state)};
 }
 
 int64_t Mesh::size(std::string_view axis) const {
   const auto found = std::ranges::find(axes, axis, &MeshAxis::name);
   return found == axes.end() ? 1 : found->size;
+}
+
+int64_t Mesh::place(std::string_view axis) const {
+  const auto found = std::ranges::find(axes, axis, &MeshAxis::name);
+  return found == axes.end() ? 0 : found->place;
 }
 
 const Split* Layout::split(std::string_view mesh_axis) const {

@@ -21,11 +21,11 @@ inline constexpr std::string_view data_axis = "dp";
 struct MeshAxis {
   std::string name;
   int64_t size = 1;
-  // The place of this rank along the axis, an i64 scalar. It is state, so that the plan is the same
-  // on all ranks.
+  int64_t place = 0;  // of this rank
+  // `index` holds the place, an i64 scalar. It is state, so that the plan is the same on all ranks.
   std::shared_ptr<VariableState> index;
 };
-MeshAxis mesh_axis(std::string name, int64_t size, int64_t index);
+MeshAxis mesh_axis(std::string name, int64_t size, int64_t place);
 
 struct Mesh {
   std::vector<MeshAxis> axes;  // outer first
@@ -33,8 +33,10 @@ struct Mesh {
   // only planned.
   std::shared_ptr<Communicator> communicator = nullptr;
 
-  // Returns the number of ranks along an axis, 1 for one that the mesh lacks.
+  // Return the number of ranks along an axis and this rank's place among them; 1 and 0 for an axis
+  // that the mesh lacks.
   int64_t size(std::string_view axis) const;
+  int64_t place(std::string_view axis) const;
 };
 
 // A Split cuts axis `axis` of a value along a mesh axis: the axis is `before` segments of equal

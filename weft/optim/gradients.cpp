@@ -23,7 +23,9 @@ Accumulator::Accumulator(std::span<const Variable> parameters)
   for (const Variable& parameter : parameters) {
     Type type{accumulator(parameter.type().dtype), parameter.shape()};
     sums_.emplace_back("accumulated." + parameter.name(), type, Category::gradient);
+    sums_.back().make_partial();
   }
+  count_.make_partial();
 }
 
 void Accumulator::add(std::span<const Tensor> gradients, const Arg& count) const {

@@ -68,6 +68,8 @@ class Variable : public TensorMethods<Variable> {
   // Returns whether a parameter does not train: modules leave frozen ones out of parameters().
   bool frozen() const { return known().frozen; }
   void freeze(bool frozen = true) const { known().frozen = frozen; }
+  // Each rank of data parallelism keeps a share; the variable is their sum.
+  void make_partial() const { known().layout.partial = {std::string(data_axis)}; }
   // Returns the row-major bytes. Writes to them take effect at once, but only until a step runs:
   // the bytes may then have moved, or a step may have copied them in another type.
   std::span<std::byte> bytes() const;

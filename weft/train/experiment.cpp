@@ -155,6 +155,24 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe,
   return optim::make_optimizer(entry.name, std::move(parameters), settings);
 }
 
+// Returns the samples of each rank in a pass.
+int64_t micro_batch(const Recipe& recipe, int64_t ranks) {
+  const int64_t global = recipe->train.global_batch_size;
+  const int64_t least = recipe->train.micro_batch_size.value_or(1) * ranks;
+  if (global % least != 0)
+    recipe.refuse(
+        keys::train::global_batch_size,
+        fmt::format("{} ranks cannot share train.global_batch_size equally{}. Got {}. Hint: {} or "
+                    "{}.",
+                    ranks,
+                    recipe->train.micro_batch_size
+                        ? fmt::format(", {} samples at a time", *recipe->train.micro_batch_size)
+                        : "",
+                    global, std::max(global / least, int64_t{1}) * least,
+                    (global / least + 1) * least));
+  return recipe->train.micro_batch_size.value_or(global / ranks);
+}
+
 void count_steps(Experiment& experiment) {
   const Recipe& recipe = experiment.recipe;
   experiment.steps_per_epoch = experiment.train->size() / experiment.global_batch;
@@ -325,13 +343,14 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
                         .global_batch = recipe->train.global_batch_size,
                         .target_units = parts.target_units,
                         .checkpoint_files = std::move(files)};
-  experiment.micro_batch = recipe->train.micro_batch_size.has_value()
-                               ? *recipe->train.micro_batch_size
-                               : experiment.global_batch;
+  experiment.mesh = options.mesh;
+  experiment.micro_batch = micro_batch(recipe, experiment.ranks());
   experiment.eval_batch =
       recipe->eval.batch_size.has_value() ? *recipe->eval.batch_size : experiment.micro_batch;
   if (experiment.validation != nullptr)
-    experiment.eval_batch = std::min(experiment.eval_batch, experiment.validation->size());
+    experiment.eval_batch =
+        std::min(experiment.eval_batch,
+                 (experiment.validation->size() + experiment.ranks() - 1) / experiment.ranks());
   // A checkpoint is loaded to be evaluated where nobody initializes its model.
   const bool trains = experiment.train != nullptr && !options.evaluate_only &&
                       (options.initialize || options.checkpoint.empty());
@@ -352,6 +371,24 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   if (net && (trains || !options.checkpoint.empty()))
     add_imported_files(experiment, published, options.checkpoint);
   return experiment;
+}
+
+int64_t Experiment::ranks() const { return mesh == nullptr ? 1 : mesh->size(data_axis); }
+
+// Passes take consecutive rows of the batch, of which each rank has its part.
+data::LoaderOptions Experiment::training() const {
+  return {.batch_size = global_batch,
+          .shuffle = true,
+          .drop_last = true,
+          .seed = recipe->seed,
+          .part = mesh == nullptr ? 0 : mesh->place(data_axis),
+          .parts = ranks(),
+          .turn = micro_batch};
+}
+data::LoaderOptions Experiment::evaluation() const {
+  return {.batch_size = eval_batch * ranks(),
+          .part = mesh == nullptr ? 0 : mesh->place(data_axis),
+          .parts = ranks()};
 }
 
 }  // namespace weft::train

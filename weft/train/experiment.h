@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/data/loader.h"
 #include "weft/io/model_folder.h"
 #include "weft/ir/graph.h"
 #include "weft/ir/offload.h"
@@ -34,6 +35,8 @@ struct ExperimentOptions {
   // later. A published model is built from the checkpoint's config.json, and if the model's own
   // tokenizer is gone, with the tokenizer that the checkpoint keeps.
   std::string checkpoint = {};
+  // `mesh` has the ranks that the batches are shared out to; null: one.
+  std::shared_ptr<const Mesh> mesh = nullptr;
 };
 
 struct Experiment {
@@ -57,7 +60,9 @@ struct Experiment {
   Methods methods = {};  // in the order in which they act
   PrecisionKind precision;
 
-  int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples
+  std::shared_ptr<const Mesh> mesh = nullptr;  // as in ExperimentOptions
+  // Samples: of an update, and of each rank in a pass and in a step of an evaluation.
+  int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;
   int64_t rows = 0;  // samples of a step: micro_batch, or eval_batch where it is only evaluated
   int64_t steps_per_epoch = 0, total_steps = 0;  // updates; 0 where nothing trains
   std::vector<double> target_units = {};         // as in TaskData
@@ -72,7 +77,11 @@ struct Experiment {
   std::string_view unit() const;
   // Returns the units that a sample counts for in rates: its tokens, or 1.
   int64_t units_per_sample() const { return shape.kind == InputKind::tokens ? shape.input[0] : 1; }
-  int64_t passes_per_step() const { return global_batch / micro_batch; }
+  int64_t passes_per_step() const { return global_batch / (micro_batch * ranks()); }
+  // Returns the number of ranks that share out a batch.
+  int64_t ranks() const;
+  // Return how this rank's part of the training and of the validation data is loaded.
+  data::LoaderOptions training() const, evaluation() const;
   // Returns the hash, in hexadecimal digits, of the training and validation data that came from
   // files; "" if the training data did not. Each call computes it again.
   std::string data_fingerprint() const;

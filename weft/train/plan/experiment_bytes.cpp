@@ -111,11 +111,9 @@ uint64_t Experiment::checkpoint_file_bytes() const {
 
 size_t Experiment::data_bytes() const {
   size_t bytes = checkpoint_file_bytes();
-  if (train != nullptr)
-    bytes +=
-        train->bytes() + data::loader_bytes(*train, {.batch_size = global_batch, .shuffle = true});
+  if (train != nullptr) bytes += train->bytes() + data::loader_bytes(*train, training());
   if (validation != nullptr)
-    bytes += validation->bytes() + data::loader_bytes(*validation, {.batch_size = eval_batch});
+    bytes += validation->bytes() + data::loader_bytes(*validation, evaluation());
   return bytes;
 }
 

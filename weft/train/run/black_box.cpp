@@ -72,10 +72,7 @@ class Replay {
   // Returns the origin of the first non-finite value in update `step`; nullopt where there is none.
   std::optional<NonFiniteOrigin> look_into(int64_t step, Precision products) {
     experiment_ = make_experiment(recipe_);
-    data::Loader loader(experiment_.train, {.batch_size = experiment_.global_batch,
-                                            .shuffle = true,
-                                            .drop_last = true,
-                                            .seed = recipe_->seed});
+    data::Loader loader(experiment_.train, experiment_.training());
     data::Batch batch;
     go_to(failure_.evaluation ? step : step - 1, loader, batch);
     // The search reads the results of every launch, so the step runs where they are in host memory.
@@ -137,7 +134,7 @@ class Replay {
 
   std::optional<NonFiniteOrigin> look_into_evaluation(Steps& plain) {
     shows_in_ = "evaluation";
-    data::Loader loader(experiment_.validation, {.batch_size = experiment_.eval_batch});
+    data::Loader loader(experiment_.validation, experiment_.evaluation());
     Executable* evaluate = plain.executables().back().second;
     NonFiniteSearch search;
     for (data::Batch batch; loader.next(batch);) {

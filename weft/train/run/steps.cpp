@@ -50,7 +50,8 @@ StepOptions step_options(const Experiment& experiment, const std::string& device
                       .precision = experiment.precision.products,
                       .beside = experiment.data_bytes(),
                       .recompute = recipe->train.recompute,
-                      .offload = offload_of(recipe)};
+                      .offload = offload_of(recipe),
+                      .mesh = experiment.mesh};
   // Kernels that keep weights packed may sum in another order, and are planned only where memory is
   // not limited. The bits of a run must not depend on that limit. Updates would make these kernels
   // pack anew, too.
@@ -83,6 +84,8 @@ Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
               of_step(chosen, Mode::train, blocks_of(experiment.read_only()))),
       evaluate_([this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
                 of_step(chosen, Mode::eval, beside_evaluation())) {
+  loss_sum_.make_partial();
+  count_.make_partial();
   for (const auto& method : experiment.methods)
     for (MethodStep& step : method->steps()) {
       CompiledStep compiled(step.function,
@@ -334,7 +337,7 @@ void Steps::update() {
 
 void Steps::run(const Tensor& inputs, const Tensor& labels) {
   const int64_t rows = experiment_.micro_batch;
-  for (int64_t from = 0; from < experiment_.global_batch; from += rows)
+  for (int64_t from = 0; from < inputs.dim(0); from += rows)
     pass(rows_of(inputs, from, rows), rows_of(labels, from, rows));
   update();
 }
@@ -343,7 +346,7 @@ std::vector<std::pair<Executable*, std::vector<Tensor>>> Steps::runs(const Tenso
                                                                      const Tensor& labels) {
   std::vector<std::pair<Executable*, std::vector<Tensor>>> all;
   const int64_t rows = experiment_.micro_batch;
-  for (int64_t from = 0; from < experiment_.global_batch; from += rows) {
+  for (int64_t from = 0; from < inputs.dim(0); from += rows) {
     std::vector<Tensor> batch{rows_of(inputs, from, rows), rows_of(labels, from, rows)};
     Executable& executable = pass_.prepare(std::array{batch[0].type(), batch[1].type()});
     all.emplace_back(&executable, std::move(batch));

@@ -72,10 +72,7 @@ class Trainer {
         steps_(experiment_, recipe->train.device),
         plan_(make_report(experiment_, sum_up(question_of(experiment_, steps_, options.machine),
                                               steps_.planned()))),
-        loader_(experiment_.train, {.batch_size = experiment_.global_batch,
-                                    .shuffle = true,
-                                    .drop_last = true,
-                                    .seed = recipe->seed}),
+        loader_(experiment_.train, experiment_.training()),
         best_by_(recipe->checkpoint.best.value_or("")) {}
 
   TrainResult run() {

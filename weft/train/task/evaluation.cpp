@@ -6,7 +6,7 @@ namespace weft::train {
 
 std::optional<Evaluation> evaluate(const Experiment& experiment, Steps& steps,
                                    const std::function<bool()>& interrupted) {
-  data::Loader loader(experiment.validation, {.batch_size = experiment.eval_batch});
+  data::Loader loader(experiment.validation, experiment.evaluation());
   EvalSums sums;
   for (data::Batch batch; loader.next(batch);) {
     if (interrupted()) return std::nullopt;
