@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/rank_processes.h"
+#include "weft/base/memory/storage.h"
 #include "weft/data/loader.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/run/steps.h"
@@ -18,6 +19,11 @@ namespace {
 constexpr const char* gpt = R"(
 model: {name: gpt, config: {hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, dropout: 0}}
 data: {dataset: random-tokens, seq_len: 16, classes: 40}
+optimizer: {name: adamw, lr: 0.01}
+)";
+constexpr const char* wide_gpt = R"(
+model: {name: gpt, config: {hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, dropout: 0}}
+data: {dataset: random-tokens, seq_len: 16, classes: 64}
 optimizer: {name: adamw, lr: 0.01}
 )";
 constexpr const char* mlp = R"(
@@ -56,12 +62,29 @@ struct Trained {
   std::vector<std::vector<double>> parameters;
   std::vector<double> losses;
   train::Evaluation evaluation;
+  size_t state_bytes = 0;  // of the optimizer, on this rank
 };
+
+// Returns the elements of all parameters, which all ranks exchange.
+std::vector<std::vector<double>> wholes(const train::Experiment& experiment) {
+  CompiledStep step(
+      [&](std::span<const Tensor>) {
+        std::vector<Tensor> all;
+        for (const Variable& parameter : experiment.model->parameters())
+          all.push_back(parameter.value());
+        return all;
+      },
+      {.device = "cpu", .mesh = experiment.mesh});
+  std::vector<std::vector<double>> all;
+  for (const Tensor& parameter : step.run({})) all.push_back(parameter.to_doubles());
+  return all;
+}
 
 // Trains some updates. All that was planned is then used, and nothing else is allocated.
 Trained trained(const train::Recipe& recipe, const std::shared_ptr<const Mesh>& mesh,
                 int updates = 8) {
-  const train::Experiment experiment = train::make_experiment(recipe, {.mesh = mesh});
+  train::Experiment experiment = train::make_experiment(recipe, {.mesh = mesh});
+  train::share_out(experiment);
   train::Steps steps(experiment, "cpu");
   data::Loader loader(experiment.train, experiment.training());
   Trained all;
@@ -71,8 +94,9 @@ Trained trained(const train::Recipe& recipe, const std::shared_ptr<const Mesh>& 
     steps.run(batch.inputs, batch.labels);
     all.losses.push_back(steps.loss());
   }
-  for (const Variable& parameter : experiment.model->parameters())
-    all.parameters.push_back(parameter.to_doubles());
+  all.parameters = wholes(experiment);
+  for (const Variable& variable : experiment.update_state())
+    all.state_bytes += variable.state()->storage->bytes();
   all.evaluation = *train::evaluate(experiment, steps, [] { return false; });
   return all;
 }
@@ -92,10 +116,12 @@ TEST_SUITE("data parallel") {
     for (const char* text : {mlp, gpt})
       for (const char* precision : {"fp32", "fp64"}) {
         INFO(text, precision);
-        check_equal(trained(recipe_of(text, {{"train.precision", precision}}), mesh),
-                    trained(recipe_of(text, {{"train.precision", precision},
-                                             {"train.micro_batch_size", part}}),
-                            nullptr));
+        check_equal(
+            trained(recipe_of(text, {{"train.precision", precision}, {"parallel.zero", "0"}}),
+                    mesh),
+            trained(
+                recipe_of(text, {{"train.precision", precision}, {"train.micro_batch_size", part}}),
+                nullptr));
       }
   }
   TEST_CASE("ranks with the curves of one" * doctest::skip()) {
@@ -113,6 +139,34 @@ TEST_SUITE("data parallel") {
             1e-7 * std::abs(want.evaluation.loss));
       CHECK(got.evaluation.count == want.evaluation.count);
     }
+  }
+  // Norms are then sums of other parts.
+  TEST_CASE("ranks that keep parts" * doctest::skip()) {
+    const auto mesh = data_mesh();
+    const std::string rows = std::to_string(8 / mesh->size(data_axis) / 2);
+    const auto at_level = [&](const char* level, const std::string& micro_batch) {
+      return trained(recipe_of(wide_gpt, {{"train.precision", "fp64"},
+                                          {"parallel.zero", level},
+                                          {"train.micro_batch_size", micro_batch}}),
+                     mesh);
+    };
+    for (const std::string& micro_batch : {std::string("null"), rows}) {
+      const Trained want = at_level("0", micro_batch);
+      for (const char* level : {"1", "2", "3"}) {
+        const Trained got = at_level(level, micro_batch);
+        INFO(level, " ", micro_batch);
+        for (size_t i = 0; i < want.losses.size(); ++i)
+          CHECK(std::abs(got.losses[i] - want.losses[i]) <= 1e-12 * std::abs(want.losses[i]));
+        for (size_t i = 0; i < want.parameters.size(); ++i)
+          for (size_t k = 0; k < want.parameters[i].size(); ++k)
+            CHECK(std::abs(got.parameters[i][k] - want.parameters[i][k]) <= 1e-9);
+        CHECK(got.state_bytes <
+              want.state_bytes * 1.1 / static_cast<double>(mesh->size(data_axis)));
+      }
+    }
+  }
+  TEST_CASE("ZeRO of all levels trains as copies do") {
+    for (const int ranks : {2, 4}) CHECK(run_ranks(ranks, "ranks that keep parts") == "");
   }
   TEST_CASE("the curves of two and four ranks are those of one") {
     for (const int ranks : {2, 4}) CHECK(run_ranks(ranks, "ranks with the curves of one") == "");

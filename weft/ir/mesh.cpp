@@ -35,6 +35,41 @@ bool Layout::is_partial(std::string_view mesh_axis) const {
   return std::ranges::find(partial, mesh_axis) != partial.end();
 }
 
+std::vector<PartRange> ranges_of(const Type& whole, const Layout& layout, const Mesh& mesh) {
+  WEFT_ASSERT(layout.splits.size() <= 1, "{} axes of a mesh split one value", layout.splits.size());
+  if (layout.splits.empty()) return {{0, whole.bytes()}};
+  const Split& split = layout.splits.front();
+  const int64_t ranks = mesh.size(split.mesh_axis);
+  const Shape part = part_shape(whole.shape, split, ranks);
+  size_t segments = static_cast<size_t>(split.before);  // each is `ranks` ranges
+  for (int axis = 0; axis < split.axis; ++axis) segments *= static_cast<size_t>(part[axis]);
+  const size_t bytes = Type{whole.dtype, part}.bytes() / std::max<size_t>(segments, 1);
+  const auto place = static_cast<size_t>(mesh.place(split.mesh_axis));
+  std::vector<PartRange> ranges;
+  for (size_t i = 0; i < segments; ++i)
+    ranges.push_back({(i * static_cast<size_t>(ranks) + place) * bytes, bytes});
+  return ranges;
+}
+
+void lay_out(VariableState& variable, Layout layout, const Mesh& mesh) {
+  const bool is_new = variable.storage->buffer() == nullptr && !variable.storage->is_on_device();
+  const std::vector<PartRange> ranges = ranges_of(variable.type, layout, mesh);
+  variable.layout = std::move(layout);
+  if (variable.layout.splits.empty()) return;
+  size_t bytes = 0;
+  for (const PartRange& range : ranges) bytes += range.bytes;
+  auto part = std::make_shared<Storage>(bytes);
+  if (!is_new) {  // else zeros, which are allocated on first use
+    std::byte* to = part->on_host().data;
+    const std::byte* const from = variable.storage->on_host().data;
+    for (const PartRange& range : ranges) {
+      std::memcpy(to, from + range.from, range.bytes);
+      to += range.bytes;
+    }
+  }
+  variable.storage = std::move(part);
+}
+
 Shape part_shape(Shape shape, const Split& split, int64_t ranks) {
   int64_t& extent = shape[split.axis];
   WEFT_CHECK(extent % (split.before * ranks) == 0,

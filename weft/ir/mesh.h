@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weft/base/numbers/shape.h"
+#include "weft/ir/type.h"
 
 namespace weft {
 
@@ -55,6 +56,12 @@ struct Layout {
   const Split* split(std::string_view mesh_axis) const;  // null: not split
   bool is_partial(std::string_view mesh_axis) const;
 };
+// A PartRange is a range of a value's row-major bytes.
+struct PartRange {
+  size_t from = 0, bytes = 0;
+};
+// Returns the ranges that a rank's part consists of, ascending.
+std::vector<PartRange> ranges_of(const Type& whole, const Layout& layout, const Mesh& mesh);
 // Returns the shape of each rank's part of a value. Throws Error(usage) where `ranks` do not divide
 // a segment.
 Shape part_shape(Shape shape, const Split& split, int64_t ranks);

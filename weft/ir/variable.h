@@ -48,8 +48,8 @@ struct VariableState {
   std::string name;   // "blocks.0.attn.qkv.weight"; unique within a checkpoint
   Type type;
   Category category;
-  bool frozen = false;               // a parameter that does not train
-  // `layout` says which part of the variable `storage` has; `type` is that of the whole.
+  bool frozen = false;  // a parameter that does not train
+  // `layout` says which part of the variable `storage` has (lay_out); `type` is that of the whole.
   Layout layout;
   std::shared_ptr<Storage> storage;  // row-major elements
   std::weak_ptr<Node> leaf;  // the node that handles outside of steps hold to read the variable
@@ -59,6 +59,10 @@ struct VariableState {
   std::shared_ptr<VariableState> copy_of;
   std::shared_ptr<Derivation> derivation;  // null: elements of its own
 };
+// Gives a variable another layout, in which its storage has this rank's part of the elements that
+// it has now; these are of the whole.
+void lay_out(VariableState& variable, Layout layout, const Mesh& mesh);
+
 // Returns the variable's copy in `type`. If there is none yet, makes one with `room` bytes of
 // storage, which is not yet filled.
 std::shared_ptr<VariableState> copy_in(const std::shared_ptr<VariableState>& variable, DType type,

@@ -86,9 +86,10 @@ Tensor reduce_scatter(const Tensor& x, const MeshAxis& mesh, int axis) {
   return make_node(reduce_scatter_def, {x},
                    {{"mesh", mesh.name}, {"ranks", mesh.size}, {"axis", int64_t{axis}}});
 }
-Tensor all_gather(const Tensor& x, const MeshAxis& mesh, int axis) {
-  return make_node(all_gather_def, {x},
-                   {{"mesh", mesh.name}, {"ranks", mesh.size}, {"axis", int64_t{axis}}});
+Tensor all_gather(const Tensor& x, const MeshAxis& mesh, int axis, bool again) {
+  Attrs attrs{{"mesh", mesh.name}, {"ranks", mesh.size}, {"axis", int64_t{axis}}};
+  if (again) attrs = attrs.with({"again", int64_t{1}});
+  return make_node(all_gather_def, {x}, attrs);
 }
 
 Collective collective_of(const Node& node) {

@@ -15,8 +15,9 @@ namespace weft {
 Tensor all_reduce(const Tensor& x, const MeshAxis& mesh, std::string_view combine = "add");
 // Returns this rank's part of the combined operands, which `axis` is cut into.
 Tensor reduce_scatter(const Tensor& x, const MeshAxis& mesh, int axis);
-// Returns the ranks' operands, concatenated along `axis`.
-Tensor all_gather(const Tensor& x, const MeshAxis& mesh, int axis);
+// Returns the ranks' operands, concatenated along `axis`. One that gathers `again` is not merged
+// with an equal one.
+Tensor all_gather(const Tensor& x, const MeshAxis& mesh, int axis, bool again = false);
 
 // A Collective is what one node of these operations does.
 struct Collective {

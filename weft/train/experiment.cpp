@@ -8,6 +8,8 @@
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
 #include "weft/io/gguf.h"
+#include "weft/ir/mesh.h"
+#include "weft/ir/variable.h"
 #include "weft/models/decoder.h"
 #include "weft/models/pretrained.h"
 #include "weft/nn/module.h"
@@ -389,6 +391,26 @@ data::LoaderOptions Experiment::evaluation() const {
   return {.batch_size = eval_batch * ranks(),
           .part = mesh == nullptr ? 0 : mesh->place(data_axis),
           .parts = ranks()};
+}
+
+Layout Experiment::part(const Variable& variable, int64_t level) const {
+  constexpr size_t least = 16 << 10;  // bytes: smaller ones cost more time than memory
+  const Type& type = variable.type();
+  if (ranks() == 1 || recipe->parallel.zero < level || type.bytes() < least) return {};
+  for (int axis = 0; axis < type.shape.size(); ++axis)
+    if (type.shape[axis] % ranks() == 0)
+      return {.splits = {{std::string(data_axis), axis}}, .partial = {}};
+  return {};
+}
+
+void share_out(Experiment& experiment) {
+  if (experiment.ranks() == 1) return;
+  const auto share = [&](const std::vector<Variable>& variables, int64_t level) {
+    for (const Variable& variable : variables)
+      lay_out(*variable.state(), experiment.part(variable, level), *experiment.mesh);
+  };
+  share(experiment.update_state(), 1);
+  share(experiment.trained(), 3);
 }
 
 }  // namespace weft::train

@@ -80,6 +80,9 @@ struct Experiment {
   int64_t passes_per_step() const { return global_batch / (micro_batch * ranks()); }
   // Returns the number of ranks that share out a batch.
   int64_t ranks() const;
+  // Returns the layout of a variable of which ranks keep parts from a level of ZeRO on
+  // (parallel.zero); it is whole below that level, and if it is small or no axis can be cut.
+  Layout part(const Variable& variable, int64_t level) const;
   // Return how this rank's part of the training and of the validation data is loaded.
   data::LoaderOptions training() const, evaluation() const;
   // Returns the hash, in hexadecimal digits, of the training and validation data that came from
@@ -108,6 +111,9 @@ struct Experiment {
   // Returns the state of the run by what it is for: weights, optimizer, and the bills of methods.
   std::vector<StateBill> bills() const;
 };
+
+// Leaves each rank its part of the state that parallel.zero shares out, once it has been loaded.
+void share_out(Experiment& experiment);
 
 // Captures the forward pass of a model in evaluation mode, on a batch of this type.
 Graph forward_graph(const Model& model, const Type& batch);

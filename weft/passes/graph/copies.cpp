@@ -46,6 +46,7 @@ Graph narrow_copies(const Graph& graph, const PassOptions& options) {
     const bool narrows = value->op->scalar == ScalarOp::cast && value.dtype() == narrow;
     if (!narrows || !is_weight(value->inputs[0])) return {};
     const std::shared_ptr<VariableState>& weight = value->inputs[0]->variable;
+    if (!weight->layout.splits.empty()) return {};  // a rank has a part, which it gathers
     if (!updated.contains(weight.get()))
       return leaf(copy_in(weight, narrow, bytes_with_room(value.type())));
     cast_here.insert(weight.get());

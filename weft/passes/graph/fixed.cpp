@@ -60,7 +60,8 @@ class Hoisting {
     if (value->variable != nullptr)
       return holds_weights(*value->variable) && !assigned_.contains(value->variable.get());
     if (op.kind == OpKind::leaf) return op.leaf != LeafKind::input;
-    return op.kind != OpKind::random && std::ranges::all_of(value->inputs, [&](const Value& input) {
+    const bool repeats = op.kind != OpKind::random && op.kind != OpKind::collective;
+    return repeats && std::ranges::all_of(value->inputs, [&](const Value& input) {
              return fixed_.contains(input.node());
            });
   }
@@ -120,7 +121,8 @@ Graph mark_fixed(const Graph& graph, const PassOptions& options) {
       return {};
     Value& leaf = marked[value.node()];
     if (!leaf.defined()) {
-      leaf = variable_leaf(value->variable);
+      leaf = make_leaf(*value->op, value.type());
+      leaf->variable = value->variable;
       leaf->annotations.fixed = true;
     }
     return leaf;

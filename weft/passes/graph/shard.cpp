@@ -4,6 +4,10 @@
 // and is added over the ranks where a reader needs the sum. A composite that mixes the elements of
 // an axis is opened, at the extents of the whole, and its operations are sharded one by one. Where
 // an operation needs all of a cut axis, its parts are gathered.
+//
+// State that is cut along the axis of the data (ZeRO, Rajbhandari et al. 2020) is gathered for all
+// operations but pointwise ones and sums. What is assigned to it is computed in the same parts,
+// from gradients that are added in parts.
 #include "weft/passes/graph/shard.h"
 
 #include <algorithm>
@@ -26,8 +30,9 @@ namespace {
 struct Held {
   enum class Kind : uint8_t { whole, split, partial };
   Kind kind = Kind::whole;
-  int axis = 0;        // of a split value; see Split
-  int64_t before = 1;  // of a split value
+  int axis = 0;         // of a split value; see Split
+  int64_t before = 1;   // of a split value
+  bool stored = false;  // split as state is, along the axis of the data
 
   bool is(Kind other) const { return kind == other; }
 };
@@ -85,6 +90,7 @@ class Sharder {
 
   Graph run(const Graph& graph, std::span<const Layout> inputs) {
     Graph made;
+    find_wanted(graph);
     for (size_t i = 0; i < graph.inputs.size(); ++i) {
       const Value& input = graph.inputs[i];
       const Held held = held_in(inputs[i]);
@@ -137,9 +143,11 @@ class Sharder {
     const OriginOverride origin(value->origin);
     const Node& node = *value.node();
     if (node.inputs.empty()) return visit_leaf(value);
+    reads_backward_ = node.origin.backward;
     if (visit_linear(value)) return;
-    const bool has_split =
-        std::ranges::any_of(node.inputs, [&](const Value& input) { return held(input).is(split); });
+    for (const Value& input : node.inputs) settle(input);
+    const bool has_split = std::ranges::any_of(
+        node.inputs, [&](const Value& input) { return is_read_split(node, input); });
     if (!has_split) return set(value, {on_whole(value), {}});
     const AxisMap map = axis_map(node);
     const std::vector<Cut> cuts = cuts_of(node, map);
@@ -151,8 +159,9 @@ class Sharder {
 
   void visit_leaf(const Value& value) {
     if (value->variable == nullptr) return set(value, {value, {}});
-    const Held held = held_in(value->variable->layout);
+    Held held = held_in(value->variable->layout);
     if (!held.is(split)) return set(value, {value, held});
+    held.stored = mesh_.name == data_axis;
     const Value part = make_leaf(*value->op, {value.dtype(), shape_of(value, held)});
     part->variable = value->variable;
     set(value, {part, held});
@@ -210,7 +219,7 @@ class Sharder {
     std::vector<Cut> cuts(node.inputs.size());
     for (size_t i = 0; i < cuts.size(); ++i) {
       const Held& own = held(node.inputs[i]);
-      if (!own.is(split)) continue;
+      if (!is_read_split(node, node.inputs[i])) continue;
       const FactoredAxis& axis = map.operands[i][static_cast<size_t>(own.axis)];
       cuts[i] = cut_of(map, axis, own.before, mesh_.size).value_or(Cut());
     }
@@ -229,7 +238,7 @@ class Sharder {
   // Returns whether a composite computes parts of its result from the same parts of its operands.
   bool is_in_parts(const Node& node, const AxisMap& map, const std::vector<Cut>& cuts) const {
     for (size_t i = 0; i < cuts.size(); ++i)
-      if (held(node.inputs[i]).is(split) && !is_plain(map, cuts[i])) return false;
+      if (is_read_split(node, node.inputs[i]) && !is_plain(map, cuts[i])) return false;
     return true;
   }
   // Implements the fault: returns whether to compute a part of the result from a part of the first
@@ -239,18 +248,22 @@ class Sharder {
            split_by(map, map.result, cuts.front());
   }
   // Returns the cut by which the operation is computed: that of the operands with the most bytes,
-  // as the others are exchanged.
+  // as the others are exchanged; stored ones come last.
   std::optional<Cut> chosen(const Node& node, const AxisMap& map,
                             const std::vector<Cut>& cuts) const {
     std::optional<Cut> best;
-    std::tuple<bool, size_t> best_rank;
+    std::tuple<bool, bool, size_t> best_rank;
     for (const Cut& cut : cuts) {
       const bool plain = is_plain(map, cut);
       if (!plain && !is_reduced(map, cut)) continue;
       size_t bytes = 0;
-      for (size_t i = 0; i < cuts.size(); ++i)
-        if (cuts[i] == cut) bytes += node.inputs[i].type().bytes();
-      const std::tuple rank(plain, bytes);
+      bool is_stored = true;
+      for (size_t i = 0; i < cuts.size(); ++i) {
+        if (cuts[i] != cut) continue;
+        bytes += node.inputs[i].type().bytes();
+        is_stored = is_stored && held(node.inputs[i]).stored;
+      }
+      const std::tuple rank(!is_stored, plain, bytes);
       if (!best || rank > best_rank) best = cut, best_rank = rank;
     }
     return best;
@@ -274,9 +287,20 @@ class Sharder {
               .factor = cut.factor};
     const Value made =
         make_node(*node.op, std::move(inputs), attrs_for(node, map, part), node.annotations);
-    if (!reduces) return {made, result.value()};
+    if (!reduces) {
+      Held parts = result.value();
+      parts.stored = reads_only_stored(node);
+      return {made, parts};
+    }
     if (factor.combine == "add") return {made, {.kind = partial}};
     return {all_reduce(made, mesh_, combination(factor, made.dtype())), {}};
+  }
+
+  // Returns whether an operation reads no parts but stored ones.
+  bool reads_only_stored(const Node& node) const {
+    return std::ranges::none_of(node.inputs, [&](const Value& input) {
+      return held(input).is(split) && !held(input).stored;
+    });
   }
 
   // Shards the operations that a composite consists of.
@@ -301,6 +325,47 @@ class Sharder {
     return is_same ? value : with(*value.node(), std::move(inputs));
   }
 
+  // ---- state in parts
+
+  static bool is_pointwise(const Node& node) {
+    return node.op->kind == OpKind::elementwise || node.op->view != nullptr;
+  }
+  // Returns whether an operation reads its part of an operand, and not all of it.
+  bool is_read_split(const Node& node, const Value& input) const {
+    if (!held(input).is(split)) return false;
+    return !held(input).stored || is_pointwise(node) || node.op->kind == OpKind::reduce;
+  }
+
+  // Finds the values of which each rank should have a part, as only parts of state derive from them
+  // by pointwise operations.
+  void find_wanted(const Graph& graph) {
+    for (const auto& [variable, value] : graph.assignments)
+      if (const Held held = held_in(variable->variable->layout); held.is(split))
+        wanted_.emplace(value.node(), held);
+    const std::vector<Value> nodes = graph.nodes();
+    for (auto value = nodes.rbegin(); !wanted_.empty() && value != nodes.rend(); ++value) {
+      const Node& node = *value->node();
+      const auto found = wanted_.find(&node);
+      if (found == wanted_.end() || !is_pointwise(node)) continue;
+      const AxisMap map = axis_map(node);
+      const auto cut = cut_of(map, map.result[static_cast<size_t>(found->second.axis)],
+                              found->second.before, mesh_.size);
+      if (!cut) continue;
+      for (size_t i = 0; i < node.inputs.size(); ++i)
+        if (const std::optional<Held> own = split_by(map, map.operands[i], *cut))
+          wanted_.emplace(node.inputs[i].node(), *own);
+    }
+  }
+  // Adds a partial value in parts where parts are wanted, before an operation reads it that is not
+  // linear, as the norm of a gradient does, which is then a sum over parts.
+  void settle(const Value& value) {
+    const Value known = resolved(value);
+    const auto wanted = wanted_.find(known.node());
+    if (wanted == wanted_.end() || !held(known).is(partial)) return;
+    const Value part = part_of(known, wanted->second);
+    set(known, {part, wanted->second});
+  }
+
   // ---- conversions; each is made once
 
   Value as(const Value& value, const Held& held) {
@@ -313,10 +378,21 @@ class Sharder {
     const Value& known = resolved(value);
     const Local local = at(known);
     if (local.held.is(whole)) return local.value;
-    if (const auto found = wholes_.find(known.node()); found != wholes_.end()) return found->second;
+    const bool again = local.held.stored && reads_backward_;
+    auto& wholes = again ? again_ : wholes_;
+    if (const auto found = wholes.find(known.node()); found != wholes.end()) return found->second;
     const OriginOverride origin(known->origin);
-    const Value made = local.held.is(split) ? gathered(local.value, local.held) : summed(known);
-    return wholes_[known.node()] = made;
+    const Value made = local.held.is(split) ? all_parts(known, again) : summed(known);
+    return wholes[known.node()] = made;
+  }
+  // Parts are gathered where they have the fewest bytes: before a broadcast, behind a narrowing
+  // cast. The backward pass gathers stored parts again, so that the whole is not kept for it.
+  Value all_parts(const Value& value, bool again) {
+    const Local local = at(value);
+    if (is_pointwise(*value.node()) && value->inputs.size() == 1 &&
+        held(value->inputs[0]).is(split) && value->inputs[0].type().bytes() <= value.type().bytes())
+      return on_whole(value);
+    return gathered(local.value, local.held, again);
   }
   // A sum is taken as far up as its bytes do not grow: all readers share it there, and it is
   // scaled once.
@@ -329,12 +405,12 @@ class Sharder {
     }
     return options_.has_fault("shard-forgets-sums") ? local.value : all_reduce(local.value, mesh_);
   }
-  Value gathered(const Value& part, const Held& held) const {
-    if (held.before == 1) return all_gather(part, mesh_, held.axis);
+  Value gathered(const Value& part, const Held& held, bool again) const {
+    if (held.before == 1) return all_gather(part, mesh_, held.axis, again);
     const Value segments = reshape(part, in_segments(part.shape(), held));
     Shape shape = part.shape();
     shape[held.axis] *= mesh_.size;
-    return reshape(all_gather(segments, mesh_, held.axis + 1), shape);
+    return reshape(all_gather(segments, mesh_, held.axis + 1, again), shape);
   }
   // Returns a shape with the split axis as two: the segments, and the extent of one.
   static Shape in_segments(const Shape& shape, const Held& held) {
@@ -371,9 +447,9 @@ class Sharder {
   Value made_part(const Value& value, const Held& wanted) {
     const Local local = at(value);
     const Shape shape = shape_of(value, wanted);
-    if (local.held.is(whole) || local.through >= 0) {
+    if (!local.held.is(partial) || local.through >= 0) {
       if (Value own = computed_part(value, wanted, shape); own.defined()) return own;
-    } else if (local.held.is(partial) && wanted.before == 1 && !wholes_.contains(value.node())) {
+    } else if (wanted.before == 1 && !wholes_.contains(value.node())) {
       return reduce_scatter(local.value, mesh_, wanted.axis);
     }
     return taken(all_of(value), wanted);
@@ -444,7 +520,9 @@ class Sharder {
   const PassOptions& options_;
   Value index_;  // of this rank
   std::unordered_map<const Node*, Local> locals_;
-  std::unordered_map<const Node*, Value> opened_, wholes_;
+  std::unordered_map<const Node*, Value> opened_, wholes_, again_;
+  std::unordered_map<const Node*, Held> wanted_;
+  bool reads_backward_ = false;  // whether the operation that is visited is of the backward pass
   std::map<std::tuple<const Node*, int, int64_t>, Value> parts_;
   std::vector<Value> kept_;  // nodes of opened composites, which the maps name by address
 };
