@@ -107,6 +107,14 @@ Value gather_case(const Draw& draw) {
   Value indices = draw.indices(draw.source.shape(0, 2), shape[axis]);
   return draw.make({draw.operand(shape), indices}, {{"axis", int64_t{axis}}});
 }
+Value part_at_case(const Draw& draw) {
+  Shape shape = draw.source.shape(1, 3);
+  const int axis = draw.axis(shape);
+  const int64_t parts = draw.random.between(1, 3);
+  shape[axis] *= parts;
+  const Value part = draw.source.operand({DType::i64, {}}, -1, static_cast<double>(parts));
+  return draw.make({draw.operand(shape), part}, {{"axis", int64_t{axis}}, {"parts", parts}});
+}
 Value scatter_add_case(const Draw& draw) {
   Shape into = draw.source.shape(1, 3), places = draw.source.shape(0, 2), updates = places;
   for (int i = 1; i < into.size(); ++i) updates.push_back(into[i]);
@@ -170,6 +178,7 @@ const std::map<std::string_view, Builder>& builders() {
         {"pad", pad_case},
         {"concat", concat_case},
         {"gather", gather_case},
+        {"part_at", part_at_case},
         {"scatter_add", scatter_add_case},
         {"first_position", first_position_case},
         {"update_at", update_at_case},

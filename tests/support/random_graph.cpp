@@ -40,6 +40,7 @@ bool is_exact_op(const OpDef& def) {
                                                    "max",
                                                    "min",
                                                    "gather",
+                                                   "part_at",
                                                    "relu",
                                                    "max_pool"};
   return def.predicate || def.kind == OpKind::movement || def.kind == OpKind::random ||

@@ -53,7 +53,7 @@ class Rule {
       case OpKind::movement:
         return movement();
       case OpKind::gather:
-        if (node_.is("gather")) return elements(apply({part(0, errors_[0]), operands_[1]}));
+        if (node_.op->arity == 2) return elements(apply({part(0, errors_[0]), operands_[1]}));
         return linear({0, 2});
       case OpKind::contraction:
         return linear({0, 1});

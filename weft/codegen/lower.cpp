@@ -198,6 +198,7 @@ class Lowering {
     if (node.op->view != nullptr) return broadcast(node, view, guard);
     if (node.op->kind == OpKind::movement)
       return node.op->arity < 0 ? concat(node, view, guard) : pad(node, view, guard);
+    if (node.op->name == "part_at") return part(node, view, guard);
     if (node.op->kind == OpKind::gather && node.op->arity == 2) return gather(node, view, guard);
     WEFT_ASSERT(false, "{} cannot be part of a fused kernel", node.op->name);
   }
@@ -287,6 +288,21 @@ class Lowering {
     for (size_t i = parts.size() - 1; i-- > 0;)
       result = select(parts[i].first, parts[i].second, result);
     return result;
+  }
+
+  // The part is one for all elements, which stay as contiguous as they are.
+  Expr part(const Node& node, const View& view, int guard) {
+    const Value& x = node.inputs[0];
+    const auto axis = static_cast<int>(node.attrs.integer("axis"));
+    const double last = static_cast<double>(node.attrs.integer("parts") - 1);
+    const Expr asked = lower(node.inputs[1], {}, -1);
+    const Expr low = select(asked < 0.0, constant(code_, DType::i64, 0), asked);
+    const Expr index = select(low < last, low, constant(code_, DType::i64, last));
+    if (x->op->leaf == LeafKind::scalar) return lower(x, view, guard);
+    const auto it = operands_.find(x.node());
+    WEFT_ASSERT(it != operands_.end(), "a part of a value that is not in memory");
+    const Dims& strides = launch_.operands[static_cast<size_t>(it->second)].at.strides;
+    return load(x, view, guard, index.id, node.type.shape[axis] * strides[axis]);
   }
 
   // An index outside [0, extent) reads zero.

@@ -19,6 +19,9 @@ Tensor reduce_scatter(const Tensor& x, const MeshAxis& mesh, int axis);
 // with an equal one.
 Tensor all_gather(const Tensor& x, const MeshAxis& mesh, int axis, bool again = false);
 
+// Returns the part of x that `part`, an i64 scalar, names, of `parts` that `axis` is cut into.
+Tensor part_at(const Tensor& x, int axis, const Tensor& part, int64_t parts);
+
 // A Collective is what one node of these operations does.
 struct Collective {
   enum class Kind : uint8_t { all_reduce, reduce_scatter, all_gather };

@@ -2,6 +2,7 @@
 // adds nowhere, so that the two ops are each other's exact transpose whatever the indices.
 #include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
+#include "weft/ops/collective.h"
 
 namespace weft {
 namespace {
@@ -78,6 +79,48 @@ const OpDef& gather_def = define({
           return map;
         },
     .test = {.integers = true, .booleans = true},
+});
+
+// Which part of a value a rank reads is an operand, so that the plan of all ranks is one.
+Type part_at_type(std::span<const Tensor> inputs, const Attrs& attrs) {
+  WEFT_CHECK(inputs[1].type() == (Type{DType::i64, {}}),
+             "[part_at] the part must be i64[]. Got {}.", to_string(inputs[1].type()));
+  Type type = inputs[0].type();
+  int64_t& extent = type.shape[axis_of(type.shape, attrs.integer("axis"))];
+  const int64_t parts = attrs.integer("parts");
+  WEFT_CHECK(parts > 0 && extent % parts == 0, "[part_at] {} parts of an axis of {}.", parts,
+             extent);
+  extent /= parts;
+  return type;
+}
+
+const OpDef& part_at_def = define({
+    .name = "part_at",
+    .kind = OpKind::gather,
+    .arity = 2,
+    .doc = "the part of x that an i64 scalar names, of attr parts that attr axis is cut into; the "
+           "nearest one for a number outside",
+    .infer = part_at_type,
+    .flops = [](const Node&) { return 0.0; },
+    .axes =
+        [](const Node& node) {
+          AxisMap map(node);
+          const int cut = static_cast<int>(node.attrs.integer("axis"));
+          const Shape& x = node.inputs[0].shape();
+          for (int axis = 0; axis < x.size(); ++axis) {
+            const AxisMap::Place made{AxisMap::of_result, axis}, read{0, axis};
+            if (axis != cut) {
+              map.relate(node, {.size = x[axis]}, {made, read});
+              continue;
+            }
+            map.relate(node, {.size = node.type.shape[axis], .relation = Relation::whole}, {made});
+            map.relate(node, {.size = x[axis], .relation = Relation::whole}, {read});
+          }
+          return map;
+        },
+    .test = {.integers = true,
+             .booleans = true,
+             .no_gradient = "the pass that shards a step makes it, behind autodiff"},
 });
 
 Type scatter_add_type(std::span<const Tensor> inputs, const Attrs&) {
@@ -251,6 +294,9 @@ Tensor gather(Arg x, Arg indices, int axis) {
   Tensor value = to_value(x, {});
   int64_t normal_axis = normalize_axis(axis, value.rank(), "gather");
   return make_node(gather_def, {value, to_value(indices, {})}, {{"axis", normal_axis}});
+}
+Tensor part_at(const Tensor& x, int axis, const Tensor& part, int64_t parts) {
+  return make_node(part_at_def, {x, part}, {{"axis", int64_t{axis}}, {"parts", parts}});
 }
 Tensor scatter_add(Arg into, Arg indices, Arg updates) {
   CallSite here(into.where);

@@ -1,4 +1,6 @@
 // Computes gather and scatter; an index outside of the axis reads zero and adds nothing.
+#include <algorithm>
+
 #include "weft/backends/reference/kernels.h"
 
 namespace weft::reference {
@@ -36,6 +38,17 @@ void gather(const Node& node, const Operands& in, const View& out) {
     index.push_back(row);
     for (int k = axis + indices.rank(); k < i.size(); ++k) index.push_back(i[k]);
     out.copy(i, x, index);
+  });
+}
+
+void part_at(const Node& node, const Operands& in, const View& out) {
+  const auto axis = static_cast<int>(node.attrs.integer("axis"));
+  const int64_t part =
+      std::clamp<int64_t>(in[1].get<int64_t>({}), 0, node.attrs.integer("parts") - 1);
+  for_each_index(out.shape(), [&](const Dims& i) {
+    Dims from = i;
+    from[axis] += part * out.shape()[axis];
+    out.copy(i, in[0], from);
   });
 }
 

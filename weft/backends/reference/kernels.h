@@ -22,6 +22,7 @@ void pad(const Node& node, const Operands& in, const View& out);
 void concat(const Node& node, const Operands& in, const View& out);
 void gather(const Node& node, const Operands& in, const View& out);
 void scatter_add(const Node& node, const Operands& in, const View& out);
+void part_at(const Node& node, const Operands& in, const View& out);
 void first_position(const Node& node, const Operands& in, const View& out);
 void matmul(const Node& node, const Operands& in, const View& out);
 void conv(const Node& node, const Operands& in, const View& out);

@@ -23,6 +23,7 @@ Function find_function(const OpDef& def) {
       {"pad", pad},
       {"concat", concat},
       {"gather", gather},
+      {"part_at", part_at},
       {"scatter_add", scatter_add},
       {"first_position", first_position},
       {"matmul", matmul},

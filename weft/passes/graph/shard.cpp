@@ -499,15 +499,10 @@ class Sharder {
   }
   // Cuts a part out of a value that the rank has whole.
   Value taken(const Value& value, const Held& wanted) const {
+    if (wanted.before == 1) return part_at(value, wanted.axis, index_, mesh_.size);
     const Shape shape = shape_of(value, wanted);
-    if (wanted.before == 1) {
-      const int64_t count = shape[wanted.axis];
-      return slice_at(value, wanted.axis, index_ * count, count);
-    }
     const Shape segments = in_segments(value.shape(), wanted);
-    const int64_t count = segments[wanted.axis + 1] / mesh_.size;
-    return reshape(slice_at(reshape(value, segments), wanted.axis + 1, index_ * count, count),
-                   shape);
+    return reshape(part_at(reshape(value, segments), wanted.axis + 1, index_, mesh_.size), shape);
   }
 
   // Returns the value that an opened composite equals.
