@@ -487,22 +487,24 @@ class Sharder {
   // Returns the part of what depends on its place: an index, or random numbers.
   Value placed_part(const Node& node, const Shape& shape, int axis, const Attrs& attrs) {
     const int64_t every = shape[axis] * place_in_whole(node).strides[axis];
-    const bool forgets = options_.has_fault("shard-forgets-places");
     if (node.op->leaf == LeafKind::iota) {
       const Value first = make_leaf(*node.op, {node.type.dtype, shape}, attrs);
-      return forgets ? first : first + broadcast_to(cast(index_ * every, node.type.dtype), shape);
+      return first + broadcast_to(cast(place() * every, node.type.dtype), shape);
     }
     if (node.inputs.size() > 1) return {};  // a part already, of another mesh axis
-    if (forgets) return make_node(*node.op, {all_of(node.inputs[0])}, attrs);
-    return make_node(op("random_uniform_part"), {all_of(node.inputs[0]), index_},
+    return make_node(op("random_uniform_part"), {all_of(node.inputs[0]), place()},
                      attrs.with({"every", every}));
+  }
+  // Returns where this rank is along the axis.
+  Value place() const {
+    return options_.has_fault("shard-forgets-places") ? zeros({}, DType::i64) : index_;
   }
   // Cuts a part out of a value that the rank has whole.
   Value taken(const Value& value, const Held& wanted) const {
-    if (wanted.before == 1) return part_at(value, wanted.axis, index_, mesh_.size);
+    if (wanted.before == 1) return part_at(value, wanted.axis, place(), mesh_.size);
     const Shape shape = shape_of(value, wanted);
     const Shape segments = in_segments(value.shape(), wanted);
-    return reshape(part_at(reshape(value, segments), wanted.axis + 1, index_, mesh_.size), shape);
+    return reshape(part_at(reshape(value, segments), wanted.axis + 1, place(), mesh_.size), shape);
   }
 
   // Returns the value that an opened composite equals.
@@ -524,7 +526,7 @@ class Sharder {
 }  // namespace
 
 // Faults: "shard-forgets-sums" takes a rank's partial sum for the whole, "shard-forgets-places"
-// draws the first rank's random numbers and indices on all ranks, "shard-adds-everywhere" counts
+// gives all ranks the part of the first one, "shard-adds-everywhere" counts
 // what all ranks have once for each, "shard-opens-parts" opens composites at a rank's extents.
 Graph shard_along(const Graph& graph, const MeshAxis& mesh, std::span<const Layout> inputs,
                   const PassOptions& options) {
