@@ -25,25 +25,25 @@
 namespace weft::comm {
 namespace {
 constexpr size_t inbox_bytes = 16 << 10;  // operands up to this size are published by copying
+constexpr size_t most_under_way = 1024;   // collectives; memory is used for as many as there are
 constexpr int spins = 2000;               // before a waiting rank sleeps
 constexpr long sleep_ns = 20'000'000;     // between two looks at whether a rank is lost
 constexpr int64_t grain = 1 << 14;        // least elements for a thread
 
-// A Board is what a rank tells the others. `ready`, `summed` and `done` are the number of the last
-// collective whose operand can be read, whose part is summed, and that has read the others'
-// operands. Numbers alternate between two entries: a rank that begins collective n + 2 has ended
-// n + 1, for which all ranks had ended n.
+// A Board is what a rank tells the others. Collectives are numbered; `ready`, `summed` and `done`
+// are the number of the collective whose operand can be read, whose part is summed, and that has
+// read the others' operands. Several are under way at a time, each with an entry of its own.
 struct Board {
-  alignas(64) std::atomic<uint64_t> ready{0}, summed{0}, done{0};
-  alignas(64) std::atomic<uint32_t> bell{0};  // changes with each of them
+  alignas(64) std::atomic<uint32_t> bell{0};  // changes with each of the numbers
   std::atomic<uint32_t> sleepers{0};
   struct alignas(64) Entry {
+    std::atomic<uint64_t> ready{0}, summed{0}, done{0};
     int64_t operand = 0, result = 0;  // offsets in the rank's memory
     std::array<std::byte, inbox_bytes> inbox;
   };
-  std::array<Entry, 2> entries;
+  std::array<Entry, most_under_way> entries;
 };
-using Progress = std::atomic<uint64_t> Board::*;
+using Progress = std::atomic<uint64_t> Board::Entry::*;
 
 [[noreturn]] void fail(std::string_view what) {
   throw Error(ErrorKind::failed, "[ranks] {}: {}.", what, std::strerror(errno));
@@ -157,7 +157,7 @@ class Shared : public Communicator {
   std::shared_ptr<Buffer> allocate(size_t bytes) override {
     return memory_->allocate(memory_, bytes);
   }
-  std::unique_ptr<Kernel> compile(const Plan& plan, const Launch& launch) override;
+  Exchange compile(const Plan& plan, const Launch& launch) override;
 
   int rank() const { return peers_.rank; }
   int size() const { return peers_.size; }
@@ -165,20 +165,29 @@ class Shared : public Communicator {
   Board& board(int rank) const {
     return *reinterpret_cast<Board*>(boards_[static_cast<size_t>(rank)]->data());
   }
-  Board& own() const { return board(rank()); }
   const std::byte* memory_of(int rank) const {
     return memories_[static_cast<size_t>(rank)]->data();
   }
 
-  uint64_t next() { return ++sequence_; }
+  // Returns the number of the next collective, once all ranks have ended the one whose entry it
+  // takes.
+  uint64_t next() {
+    ++sequence_;
+    if (sequence_ > most_under_way) wait_for(&Board::Entry::done, sequence_ - most_under_way);
+    return sequence_;
+  }
+  Board::Entry& entry(int rank, uint64_t sequence) const {
+    return board(rank).entries[sequence % most_under_way];
+  }
   void announce(Progress what, uint64_t sequence) const {
-    (own().*what).store(sequence);
-    own().bell.fetch_add(1);
-    if (own().sleepers.load() > 0) wake(own().bell);
+    Board& own = board(rank());
+    (entry(rank(), sequence).*what).store(sequence);
+    own.bell.fetch_add(1);
+    if (own.sleepers.load() > 0) wake(own.bell);
   }
   void wait_for(Progress what, uint64_t sequence) const {
     for (int rank = 0; rank < size(); ++rank)
-      if (rank != this->rank()) wait_for(board(rank), what, sequence);
+      if (rank != this->rank()) wait_for(rank, what, sequence);
   }
 
  private:
@@ -194,15 +203,17 @@ class Shared : public Communicator {
     const Descriptor descriptor(opened);
     return std::make_unique<Mapping>(opened, bytes, protection);
   }
-  void wait_for(Board& peer, Progress what, uint64_t sequence) const {
-    for (int spun = 0; (peer.*what).load() < sequence; ++spun) {
+  void wait_for(int rank, Progress what, uint64_t sequence) const {
+    Board& peer = board(rank);
+    const std::atomic<uint64_t>& reached = entry(rank, sequence).*what;
+    for (int spun = 0; reached.load() < sequence; ++spun) {
       if (spun < spins) {
         _mm_pause();
         continue;
       }
       peer.sleepers.fetch_add(1);
       const uint32_t seen = peer.bell.load();
-      if ((peer.*what).load() < sequence) wait_on(peer.bell, seen);
+      if (reached.load() < sequence) wait_on(peer.bell, seen);
       peer.sleepers.fetch_sub(1);
       peers_.check();
     }
@@ -215,10 +226,11 @@ class Shared : public Communicator {
   uint64_t sequence_ = 0;
 };
 
-// An Exchange is the kernel of one collective.
-class Exchange : public Kernel {
+// A Round is one collective of a plan. Its operand is published by one kernel, and the others' are
+// read by another.
+class Round {
  public:
-  Exchange(Shared& ranks, const Launch& launch)
+  Round(Shared& ranks, const Launch& launch)
       : ranks_(ranks),
         what_(collective_of(*launch.body.front().node())),
         dtype_(launch.operands[0].value.dtype()),
@@ -233,43 +245,45 @@ class Exchange : public Kernel {
     for (int i = 0; i < what_.axis; ++i) outer_ *= result[i];
   }
 
-  void run(void* const* operands, void* const* results, void*) const override {
-    const auto* const operand = static_cast<const std::byte*>(operands[0]) + operand_at_;
-    auto* const result = static_cast<std::byte*>(results[0]) + result_at_;
-    const uint64_t sequence = ranks_.next();
-    Board::Entry& entry = ranks_.own().entries[sequence % 2];
-    const bool is_small = operand_bytes_ <= inbox_bytes;
-    entry.operand = ranks_.memory().offset(operand);
-    entry.result = ranks_.memory().offset(result);
-    if (is_small) std::memcpy(entry.inbox.data(), operand, operand_bytes_);
-    WEFT_ASSERT(is_small || entry.operand >= 0, "an operand that the other ranks cannot read");
-    ranks_.announce(&Board::ready, sequence);
-    ranks_.wait_for(&Board::ready, sequence);
+  void begin(const void* operand, void* result) {
+    result_ = static_cast<std::byte*>(result) + result_at_;
+    sequence_ = ranks_.next();
+    Board::Entry& own = ranks_.entry(ranks_.rank(), sequence_);
+    const auto* const from = static_cast<const std::byte*>(operand) + operand_at_;
+    own.operand = ranks_.memory().offset(from);
+    own.result = ranks_.memory().offset(result_);
+    if (is_small()) std::memcpy(own.inbox.data(), from, operand_bytes_);
+    WEFT_ASSERT(is_small() || own.operand >= 0, "an operand that the other ranks cannot read");
+    ranks_.announce(&Board::Entry::ready, sequence_);
+  }
+
+  void end() {
+    ranks_.wait_for(&Board::Entry::ready, sequence_);
     for (int rank = 0; rank < ranks_.size(); ++rank) {
-      const Board::Entry& theirs = ranks_.board(rank).entries[sequence % 2];
+      const Board::Entry& theirs = ranks_.entry(rank, sequence_);
       addresses_[static_cast<size_t>(rank)] =
-          is_small ? theirs.inbox.data() : ranks_.memory_of(rank) + theirs.operand;
+          is_small() ? theirs.inbox.data() : ranks_.memory_of(rank) + theirs.operand;
     }
     switch (what_.kind) {
       case Collective::Kind::all_gather:
-        gather(result);
+        gather();
         break;
       case Collective::Kind::reduce_scatter:
-        scatter(result);
+        scatter();
         break;
       case Collective::Kind::all_reduce:
-        if (is_small || entry.result < 0)
-          sum(result, 0, elements_);
+        if (is_small() || ranks_.entry(ranks_.rank(), sequence_).result < 0)
+          sum(result_, 0, elements_);
         else
-          sum_in_parts(result, sequence);
+          sum_in_parts();
     }
-    if (is_small) return;
-    ranks_.announce(&Board::done, sequence);
-    ranks_.wait_for(&Board::done, sequence);
+    ranks_.announce(&Board::Entry::done, sequence_);
+    if (!is_small()) ranks_.wait_for(&Board::Entry::done, sequence_);
   }
 
  private:
   int64_t size() const { return static_cast<int64_t>(size_of(dtype_)); }
+  bool is_small() const { return operand_bytes_ <= inbox_bytes; }
 
   void sum(std::byte* result, int64_t from, int64_t to) const {
     parallel_for((to - from + grain - 1) / grain, [&](int64_t first, int64_t last) {
@@ -278,19 +292,18 @@ class Exchange : public Kernel {
     });
   }
   // Each rank sums a part and reads the other parts, as nobody else writes its memory.
-  void sum_in_parts(std::byte* result, uint64_t sequence) const {
+  void sum_in_parts() {
     const auto begin = [&](int rank) {
       const int64_t lines = (elements_ + line - 1) / line;
       return std::min(elements_, lines * rank / ranks_.size() * line);
     };
-    sum(result, begin(ranks_.rank()), begin(ranks_.rank() + 1));
-    ranks_.announce(&Board::summed, sequence);
-    ranks_.wait_for(&Board::summed, sequence);
+    sum(result_, begin(ranks_.rank()), begin(ranks_.rank() + 1));
+    ranks_.announce(&Board::Entry::summed, sequence_);
+    ranks_.wait_for(&Board::Entry::summed, sequence_);
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       if (rank == ranks_.rank()) continue;
-      const std::byte* const theirs =
-          ranks_.memory_of(rank) + ranks_.board(rank).entries[sequence % 2].result;
-      copy(result + begin(rank) * size(), theirs + begin(rank) * size(),
+      const std::byte* const theirs = ranks_.memory_of(rank) + ranks_.entry(rank, sequence_).result;
+      copy(result_ + begin(rank) * size(), theirs + begin(rank) * size(),
            (begin(rank + 1) - begin(rank)) * size());
     }
   }
@@ -302,17 +315,18 @@ class Exchange : public Kernel {
   }
 
   // The result of a gather, and the operand of a scatter, are `outer` times a part of each rank.
-  void gather(std::byte* result) const {
+  void gather() const {
+    std::byte* result = result_;
     const int64_t part = elements_ / outer_ / ranks_.size() * size();
     for (int64_t i = 0; i < outer_; ++i)
       for (int rank = 0; rank < ranks_.size(); ++rank, result += part)
         copy(result, addresses_[static_cast<size_t>(rank)] + i * part, part);
   }
-  void scatter(std::byte* result) const {
+  void scatter() const {
     const int64_t part = elements_ / outer_;
     for (int64_t i = 0; i < outer_; ++i) {
       const int64_t from = (i * ranks_.size() + ranks_.rank()) * part;
-      sum(result + (i * part - from) * size(), from, from + part);
+      sum(result_ + (i * part - from) * size(), from, from + part);
     }
   }
 
@@ -323,12 +337,38 @@ class Exchange : public Kernel {
   DType dtype_;
   int64_t operand_at_, result_at_;  // bytes in their slots
   size_t operand_bytes_;
-  int64_t elements_ = 0, outer_ = 1;  // of the result
-  mutable std::vector<const std::byte*> addresses_;
+  int64_t elements_ = 0, outer_ = 1;         // of the result
+  std::vector<const std::byte*> addresses_;  // of the ranks' operands
+  std::byte* result_ = nullptr;
+  uint64_t sequence_ = 0;
 };
 
-std::unique_ptr<Kernel> Shared::compile(const Plan&, const Launch& launch) {
-  return std::make_unique<Exchange>(*this, launch);
+class Begin : public Kernel {
+ public:
+  explicit Begin(std::shared_ptr<Round> round) : round_(std::move(round)) {}
+  void run(void* const* operands, void* const* results, void*) const override {
+    round_->begin(operands[0], results[0]);
+  }
+
+ private:
+  std::shared_ptr<Round> round_;
+};
+class End : public Kernel {
+ public:
+  explicit End(std::shared_ptr<Round> round) : round_(std::move(round)) {}
+  void run(void* const*, void* const*, void*) const override { round_->end(); }
+
+ private:
+  std::shared_ptr<Round> round_;
+};
+
+Communicator::Exchange Shared::compile(const Plan& plan, const Launch& launch) {
+  const auto collectives =
+      std::ranges::count(plan.launches, Launch::Kind::collective, &Launch::kind);
+  WEFT_CHECK(collectives <= static_cast<std::ptrdiff_t>(most_under_way),
+             "[ranks] a step has at most {} collectives. Got {}.", most_under_way, collectives);
+  auto round = std::make_shared<Round>(*this, launch);
+  return {std::make_unique<Begin>(round), std::make_unique<End>(round)};
 }
 }  // namespace
 

@@ -17,9 +17,12 @@ class Communicator {
   // Returns zeroed memory that the other ranks can read, aligned to buffer_alignment. Operands of
   // collectives are in it.
   virtual std::shared_ptr<Buffer> allocate(size_t bytes) = 0;
-  // Returns the kernel of a launch of Launch::Kind::collective (ops/collective.h). Running it waits
-  // for the other ranks. Throws Error where a rank is lost.
-  virtual std::unique_ptr<Kernel> compile(const Plan& plan, const Launch& launch) = 0;
+  // Returns the kernels of a launch of Launch::Kind::collective and of the launch that awaits it,
+  // which throws Error where a rank is lost.
+  struct Exchange {
+    std::unique_ptr<Kernel> begin, await;
+  };
+  virtual Exchange compile(const Plan& plan, const Launch& launch) = 0;
 };
 
 }  // namespace weft

@@ -264,14 +264,20 @@ void check_transfers(const Plan& plan) {
   };
   for (const Launch& launch : plan.launches) {
     if (launch.kind == Launch::Kind::await) {
-      const int slot = launch.operands[0].at.slot;
-      auto moving = under_way.find(slot);
-      WEFT_ASSERT(moving != under_way.end(), "slot {} is not being moved", slot);
-      under_way.erase(moving);
+      for (const Access& operand : launch.operands) {
+        auto moving = under_way.find(operand.at.slot);
+        WEFT_ASSERT(moving != under_way.end(), "slot {} is not being moved", operand.at.slot);
+        under_way.erase(moving);
+      }
       continue;
     }
     for (const Access& operand : launch.operands) check_untouched(operand, false, launch);
     for (const Access& result : launch.results) check_untouched(result, true, launch);
+    if (launch.kind == Launch::Kind::collective) {
+      const int from = launch.operands[0].at.slot, to = launch.results[0].at.slot;
+      under_way.emplace(to, true);
+      if (from != to) under_way.emplace(from, false);
+    }
     if (launch.kind != Launch::Kind::transfer) continue;
     const bool fetch = in_file(launch.operands[0]);
     WEFT_ASSERT(fetch != in_file(launch.results[0]), "a transfer within one place");

@@ -213,12 +213,15 @@ class HostResidency : public Residency {
   CopyKernels copies() override {
     transfers_ = nullptr;
     CopyKernels kernels;
+    std::set<int> moving;  // slots
     for (size_t i = 0; i < plan_.launches.size(); ++i) {
       const Launch& launch = plan_.launches[i];
       if (launch.kind == Launch::Kind::await) {
+        if (moving.erase(launch.operands[0].at.slot) == 0) continue;  // a collective is awaited
         kernels.emplace_back(i, transfers_->await(launch.operands[0].at.slot));
       } else if (launch.kind == Launch::Kind::transfer) {
         if (transfers_ == nullptr) transfers_ = std::make_unique<Transfers>();
+        moving.insert(memory_slot(plan_, launch));
         const bool to_memory = is_fetch(plan_, launch);
         const Access& memory = (to_memory ? launch.results : launch.operands)[0];
         const auto offset = static_cast<size_t>(memory.at.offset) * size_of(memory.value.dtype());
@@ -375,8 +378,9 @@ class DeviceResidency : public Residency {
     for (size_t i = 0; i < plan_.launches.size(); ++i) {
       const Launch& launch = plan_.launches[i];
       if (launch.kind == Launch::Kind::await) {
-        kernels.emplace_back(i,
-                             std::make_unique<AwaitCopy>(*latest.at(launch.operands[0].at.slot)));
+        const auto copy = latest.find(launch.operands[0].at.slot);
+        if (copy == latest.end()) continue;  // a collective is awaited
+        kernels.emplace_back(i, std::make_unique<AwaitCopy>(*copy->second));
       } else if (launch.kind == Launch::Kind::transfer) {
         const bool to_device = is_fetch(plan_, launch);
         copies_.push_back(memory_.make_copy_stream(to_device ? CopyDirection::to_device

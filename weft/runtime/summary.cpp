@@ -19,6 +19,7 @@ template <class Seconds>
 double seconds_of(const Plan& plan, const MachineSpec& machine, Seconds seconds) {
   if (!machine.known()) return 0;
   double now = 0, to_files = 0, from_files = 0;  // when the direction is free
+  double link = 0;                               // when the link to other ranks is free
   std::map<int, double> over;                    // when the last transfer of a slot ends
   for (const Launch& launch : plan.launches) {
     if (launch.kind == Launch::Kind::transfer) {
@@ -27,6 +28,9 @@ double seconds_of(const Plan& plan, const MachineSpec& machine, Seconds seconds)
       way = std::max({now, way, there}) +
             launch.bytes * machine.file_slowdown() / machine.bytes_per_s;
       there = over[memory_slot(plan, launch)] = way;
+    } else if (launch.kind == Launch::Kind::collective) {
+      link = std::max(now, link) + seconds(launch);
+      over[launch.results[0].at.slot] = link;
     } else if (launch.kind == Launch::Kind::await) {
       now = std::max(now, over.at(launch.operands[0].at.slot));
     } else {

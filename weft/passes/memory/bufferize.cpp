@@ -306,10 +306,13 @@ class Bufferizer {
                   .kernel = std::string(value->op->name),
                   .body = {value},
                   .operands = {{input, from}}};
-    const Placement at = placed_[value.node()] = new_slot(value, {});
+    // A sum replaces its operand, which nobody else reads: the slot is then exchanged as a whole.
+    const bool replaces = value->is("all_reduce") && uses_.count(input.node()) == 1 &&
+                          from.offset == 0 &&
+                          plan_.slots[static_cast<size_t>(from.slot)].bytes == value.type().bytes();
+    const Placement at = placed_[value.node()] = replaces ? from : new_slot(value, {});
     launch.results = {{value, at}};
-    if (value->is("all_reduce") && has_layout_of(launch.results[0], launch.operands[0]))
-      launch.in_place.emplace_back(0, 0);
+    if (replaces) launch.in_place.emplace_back(0, 0);
     finish(launch);
   }
 

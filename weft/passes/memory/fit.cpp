@@ -46,7 +46,7 @@ Plan packed(const Plan& plan, const PassOptions& options) {
 // above the peak. The room shrinks until the packed plan fits.
 Plan overlapped(const Plan& plan, Plan sequential, const PassOptions& options) {
   if (std::ranges::none_of(plan.launches, [](const Launch& launch) {
-        return launch.kind == Launch::Kind::transfer;
+        return launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::collective;
       }))
     return sequential;
   const size_t peak = sequential.live_peak_bytes;

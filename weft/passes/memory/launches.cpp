@@ -26,6 +26,11 @@ void count_work(Launch& launch, std::span<const Slot> slots) {
 
 double cost(const Launch& launch, const MachineSpec& machine) {
   if (launch.kind == Launch::Kind::transfer) return machine.file_slowdown() * launch.bytes;
+  // Ranks of one host copy through the caches of several cores. Waiting for each other takes about
+  // as long as a kernel that reads a MiB.
+  constexpr double exchange_slowdown = 4, exchange_latency = 1 << 20;
+  if (launch.kind == Launch::Kind::collective)
+    return exchange_slowdown * launch.bytes + exchange_latency;
   const MachineSpec& peaks = machine.known() ? machine : processor_spec();
   const double flops_per_byte = flops_per_s_of(launch, peaks) / peaks.bytes_per_s;
   return std::max(launch.flops / flops_per_byte, launch.bytes);

@@ -32,6 +32,15 @@ Launch make_transfer(const Plan& plan, const Access& from, const Access& to) {
 }
 
 Launch make_await(const Plan& plan, const Launch& transfer) {
+  if (transfer.kind == Launch::Kind::collective) {
+    Launch await{.kind = Launch::Kind::await,
+                 .kernel = "await " + transfer.kernel,
+                 .operands = transfer.results,
+                 .module = transfer.module};
+    if (transfer.operands[0].at.slot != transfer.results[0].at.slot)
+      await.operands.push_back(transfer.operands[0]);
+    return await;
+  }
   return {.kind = Launch::Kind::await,
           .kernel = "await " + transfer.kernel,
           .operands = {memory_side(plan, transfer)},

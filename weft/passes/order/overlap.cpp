@@ -1,7 +1,7 @@
-// Overlaps transfers between memory and files with other launches. A fetch begins early, so that
-// the launches before its first reader take as long as the transfer, and a store is awaited late by
-// the same rule. The value occupies memory meanwhile, so neither goes so far that more bytes are
-// live than there is room for.
+// Overlaps transfers between memory and files, and collectives, with other launches. A fetch begins
+// early, so that the launches before its first reader take as long as the transfer, and a store is
+// awaited late by the same rule. A collective does both. The values occupy memory meanwhile, so
+// neither goes so far that more bytes are live than there is room for.
 #include <algorithm>
 #include <utility>
 
@@ -24,6 +24,7 @@ class Overlap {
         room_(room),
         first_reader_(plan_.slots.size(), end()),
         last_store_(plan_.slots.size(), -1),
+        begins_from_(plan_.slots.size()),
         before_(plan_.launches.size() + 1) {
     count_live_bytes();
     for (int at = end() - 1; at >= 0; --at)
@@ -41,6 +42,7 @@ class Overlap {
     for (int at = 0; at <= end(); ++at) {
       for (; next != fetches.end() && reader_of(*next) <= at; ++next) begin_early(*next);
       if (at < end() && is_store_at(at)) await_late(at);
+      if (at < end() && is_collective_at(at)) exchange(at);
     }
     assemble();
     return std::move(plan_);
@@ -60,6 +62,7 @@ class Overlap {
   bool is_store_at(int at) const {
     return launch_at(at).kind == Launch::Kind::transfer && !is_fetch(plan_, launch_at(at));
   }
+  bool is_collective_at(int at) const { return launch_at(at).kind == Launch::Kind::collective; }
   int reader_of(int fetch) const {
     return first_reader_[index(memory_slot(plan_, launch_at(fetch)))];
   }
@@ -138,6 +141,34 @@ class Overlap {
     before_[index(await)].stored.push_back(make_await(plan_, launch_at(store)));
   }
 
+  // A collective begins once its operand is there, and is awaited where its result is first used or
+  // its operand is replaced.
+  void exchange(int collective) {
+    const Launch& launch = launch_at(collective);
+    const int from = launch.operands[0].at.slot, to = launch.results[0].at.slot;
+    int await = collective + 1;
+    Race race(*this, collective);
+    while (await < end() && !uses(await, from, to) && !race.won() && takes(from, await))
+      race.pass(await++);
+    int begin = collective;
+    while (begin > begins_from_[index(from)] && begin > begins_from_[index(to)] && !race.won() &&
+           !uses(begin - 1, from, to) && takes(to, begin - 1))
+      race.pass(--begin);
+    begins_from_[index(to)] = begins_from_[index(from)] = await;
+    before_[index(begin)].begun.push_back(launch);
+    before_[index(await)].stored.push_back(make_await(plan_, launch));
+  }
+  // Returns whether a launch touches the slot `touched`, or writes the slot `written`.
+  bool uses(int at, int written, int touched) const {
+    const auto in = [](const std::vector<Access>& accesses, int slot) {
+      return std::ranges::any_of(accesses,
+                                 [&](const Access& access) { return access.at.slot == slot; });
+    };
+    const Launch& launch = launch_at(at);
+    return in(launch.operands, touched) || in(launch.results, touched) ||
+           in(launch.results, written);
+  }
+
   void assemble() {
     std::vector<Launch> launches;
     auto append = [&](std::vector<Launch>& more) {
@@ -147,7 +178,8 @@ class Overlap {
       append(before_[index(at)].stored);
       append(before_[index(at)].begun);
       append(before_[index(at)].fetched);
-      if (at < end() && !is_fetch_at(at)) launches.push_back(std::move(plan_.launches[index(at)]));
+      if (at < end() && !is_fetch_at(at) && !is_collective_at(at))
+        launches.push_back(std::move(plan_.launches[index(at)]));
     }
     plan_.launches = std::move(launches);
   }
@@ -159,6 +191,7 @@ class Overlap {
   std::vector<size_t> live_bytes_;
   size_t room_;
   std::vector<int> first_reader_, last_store_;  // launches, per slot
+  std::vector<int> begins_from_;                // per slot: where a collective of it may begin
   int last_begin_ = 0;
   std::vector<Before> before_;  // per launch, and for the end
 };
