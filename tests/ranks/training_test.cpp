@@ -6,9 +6,12 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/rank_processes.h"
+#include "tests/support/temporary_folder.h"
 #include "weft/base/memory/storage.h"
 #include "weft/data/loader.h"
+#include "weft/device/communicator.h"
 #include "weft/runtime/executable.h"
+#include "weft/train/checkpoint/checkpoint.h"
 #include "weft/train/run/steps.h"
 #include "weft/train/task/evaluation.h"
 
@@ -164,6 +167,56 @@ TEST_SUITE("data parallel") {
               want.state_bytes * 1.1 / static_cast<double>(mesh->size(data_axis)));
       }
     }
+  }
+  TEST_CASE("ranks that save" * doctest::skip()) {
+    const auto mesh = data_mesh();
+    const bool leads = mesh->place(data_axis) == 0;
+    const std::unique_ptr<test::TemporaryFolder> made =
+        leads ? std::make_unique<test::TemporaryFolder>() : nullptr;
+    const std::string folder = mesh->communicator->exchange(leads ? made->path() : "").front();
+    for (const char* level : {"0", "1", "3"}) {
+      const train::Recipe recipe =
+          recipe_of(wide_gpt, {{"train.precision", "fp64"}, {"parallel.zero", level}});
+      train::Experiment experiment = train::make_experiment(recipe, {.mesh = mesh});
+      train::share_out(experiment);
+      train::Steps steps(experiment, "cpu");
+      data::Loader loader(experiment.train, experiment.training());
+      data::Batch batch;
+      for (int i = 0; i < 3; ++i) {
+        loader.next(batch);
+        steps.run(batch.inputs, batch.labels);
+      }
+      const train::Progress progress{.step = 3, .loader = loader.state()};
+      const std::string run = folder + "/zero" + level;
+      if (leads)
+        train::save_checkpoint(run, experiment, progress, false);
+      else
+        train::share_checkpoint(experiment, progress);
+      const auto want = wholes(experiment);
+      mesh->communicator->exchange("saved");
+
+      // One rank reads what all have written, and goes on as they do.
+      const std::string checkpoint = train::find_checkpoint(run);
+      train::verify_checkpoint(checkpoint);
+      train::Experiment alone = train::make_experiment(recipe, {.checkpoint = checkpoint});
+      train::load_checkpoint(checkpoint, alone);
+      const auto got = wholes(alone);
+      for (size_t i = 0; i < want.size(); ++i) CHECK(same_bits(got[i], want[i]));
+      train::Steps rest(alone, "cpu");
+      data::Loader whole(alone.train, alone.training());
+      whole.restore(loader.state());
+      for (int i = 0; i < 3; ++i) {
+        loader.next(batch);
+        steps.run(batch.inputs, batch.labels);
+        whole.next(batch);
+        rest.run(batch.inputs, batch.labels);
+        CHECK(std::abs(steps.loss() - rest.loss()) <= 1e-12 * std::abs(rest.loss()));
+      }
+    }
+    mesh->communicator->exchange("done");
+  }
+  TEST_CASE("a checkpoint of ranks, with any parts, is that of one") {
+    for (const int ranks : {2, 4}) CHECK(run_ranks(ranks, "ranks that save") == "");
   }
   TEST_CASE("ZeRO of all levels trains as copies do") {
     for (const int ranks : {2, 4}) CHECK(run_ranks(ranks, "ranks that keep parts") == "");

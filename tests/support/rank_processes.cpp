@@ -16,6 +16,7 @@
 
 namespace weft::testing {
 namespace {
+constexpr unsigned seconds_of_ranks = 300;          // after which a rank that waits is ended
 constexpr const char* variable = "WEFT_TEST_RANK";  // "RANK SIZE SOCKET"
 
 // Messages are a length and as many bytes.
@@ -29,7 +30,8 @@ bool receive(int socket, std::string& text) {
   uint32_t length = 0;
   if (recv(socket, &length, sizeof length, MSG_WAITALL) != sizeof length) return false;
   text.resize(length);
-  return recv(socket, text.data(), length, MSG_WAITALL) == static_cast<ssize_t>(length);
+  return length == 0 ||
+         recv(socket, text.data(), length, MSG_WAITALL) == static_cast<ssize_t>(length);
 }
 
 // Sends to all ranks what all of them have sent, until one is gone.
@@ -64,6 +66,7 @@ void start(Process& process, int rank, int ranks, const std::string& test_case) 
   if (process.pid == 0) {
     setenv(variable, place.c_str(), 1);
     setenv("WEFT_THREADS", "1", 1);
+    alarm(seconds_of_ranks);
     dup2(output, 1);
     dup2(output, 2);
     execl("/proc/self/exe", "ranks", filter.c_str(), "--no-skip", nullptr);

@@ -154,6 +154,9 @@ class Shared : public Communicator {
     peers.exchange("mapped");  // a rank that ends now takes its files along
   }
 
+  std::vector<std::string> exchange(const std::string& mine) override {
+    return peers_.exchange(mine);
+  }
   std::shared_ptr<Buffer> allocate(size_t bytes) override {
     return memory_->allocate(memory_, bytes);
   }

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "weft/base/memory/buffer.h"
 #include "weft/device/compiler.h"
@@ -14,6 +16,9 @@ class Communicator {
  public:
   virtual ~Communicator() = default;
 
+  // Returns the strings of all ranks, by rank, outside of steps: small ones, which all ranks
+  // exchange at the same place of the program.
+  virtual std::vector<std::string> exchange(const std::string& mine) = 0;
   // Returns zeroed memory that the other ranks can read, aligned to buffer_alignment. Operands of
   // collectives are in it.
   virtual std::shared_ptr<Buffer> allocate(size_t bytes) = 0;

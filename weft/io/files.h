@@ -64,6 +64,10 @@ class AtomicFile {
 
   void write(const void* data, size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
+  // Lets other processes write the next bytes, at the path of the unfinished file, until
+  // take_shared().
+  const std::string& share(uint64_t bytes);
+  void take_shared(uint64_t bytes);
   // Returns the checksum of what was written so far, as checksum_file().
   uint64_t checksum() const;
   // Syncs the file, renames it, and syncs its folder.

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -88,6 +91,56 @@ void write_bytes(AtomicFile& file, const NamedBytes& tensor) {
   }
 }
 
+// A SharedFile is a file that other processes write, too.
+class SharedFile {
+ public:
+  explicit SharedFile(const std::string& path)
+      : path_(path), descriptor_(open(path.c_str(), O_WRONLY | O_CLOEXEC)) {
+    if (descriptor_ < 0) fail("open");
+  }
+  ~SharedFile() { close(descriptor_); }
+  SharedFile(const SharedFile&) = delete;
+  SharedFile& operator=(const SharedFile&) = delete;
+
+  void write(uint64_t at, std::span<const std::byte> bytes) const {
+    while (!bytes.empty()) {
+      const ssize_t count = pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(at));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) fail("write");
+      bytes = bytes.subspan(static_cast<size_t>(count));
+      at += static_cast<uint64_t>(count);
+    }
+  }
+  void sync() const {
+    if (fsync(descriptor_) != 0) fail("sync");
+  }
+
+ private:
+  [[noreturn]] void fail(const char* action) const {
+    throw Error(ErrorKind::failed, "cannot {} {}: {}.", action, path_, std::strerror(errno));
+  }
+  std::string path_;
+  int descriptor_;
+};
+
+// Writes the parts of a tensor that this process has, which begins at `offset` in the file.
+void write_parts(const SharedFile& file, uint64_t offset, const NamedBytes& tensor) {
+  WEFT_ASSERT(tensor.storage == nullptr, "'{}' is on a device", tensor.name);
+  const std::vector<PartRange> all{{0, tensor.bytes.size()}};
+  const size_t size = size_of(tensor.type.dtype),
+               held = size_of(tensor.from.value_or(tensor.type.dtype));
+  std::vector<std::byte> rounded;
+  size_t read = 0;
+  for (const PartRange& range : tensor.ranges.empty() ? all : tensor.ranges)
+    for (size_t at = 0; at < range.bytes; at += rounding_bytes) {
+      const size_t bytes = std::min(rounding_bytes, range.bytes - at);
+      const std::span<const std::byte> chunk = tensor.bytes.subspan(read, bytes);
+      read += bytes;
+      if (tensor.from) round_elements(chunk, *tensor.from, rounded, tensor.type.dtype);
+      file.write(offset + (range.from + at) / held * size, tensor.from ? rounded : chunk);
+    }
+}
+
 std::string quoted_json(const std::string& text) {
   try {
     for (size_t at = 0; at < text.size();) next_code_point(text, at);
@@ -160,7 +213,9 @@ std::string checked_header(const std::string& path, std::span<const NamedBytes> 
   std::vector<std::string_view> names;
   for (const NamedBytes& tensor : tensors) {
     const Type held{tensor.from.value_or(tensor.type.dtype), tensor.type.shape};
-    WEFT_ASSERT(tensor.storage != nullptr || tensor.bytes.size() == held.bytes(),
+    size_t bytes = tensor.ranges.empty() ? held.bytes() : 0;
+    for (const PartRange& range : tensor.ranges) bytes += range.bytes;
+    WEFT_ASSERT(tensor.storage != nullptr || tensor.bytes.size() == bytes,
                 "'{}' is {} but has {} bytes", tensor.name, to_string(held), tensor.bytes.size());
     names.push_back(tensor.name);
   }
@@ -207,6 +262,32 @@ FileSummary write_safetensors(const std::string& path, std::span<const NamedByte
   write_header(file, header);
   for (size_t i : order_of(tensors)) write_bytes(file, tensors[i]);
   return file.commit();
+}
+
+FileSummary write_shared_safetensors(const std::string& path, std::span<const NamedBytes> tensors,
+                                     const Metadata& metadata,
+                                     const std::function<void(const std::string&)>& share_out) {
+  const std::string header = checked_header(path, tensors, metadata);
+  AtomicFile file(path);
+  write_header(file, header);
+  uint64_t bytes = 0;
+  for (const NamedBytes& tensor : tensors) bytes += tensor.type.bytes();
+  share_out(file.share(bytes));
+  file.take_shared(bytes);
+  return file.commit();
+}
+
+void write_share(const std::string& path, std::span<const NamedBytes> tensors,
+                 const Metadata& metadata, const Share& share) {
+  const SharedFile file(path);
+  const std::vector<uint64_t> offsets = offsets_in_file(tensors, metadata);
+  int64_t whole = 0;  // tensors, which the processes take in turns
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const NamedBytes& tensor = tensors[i];
+    if (tensor.ranges.empty() && whole++ % share.ranks != share.rank) continue;
+    write_parts(file, offsets[i], tensor);
+  }
+  file.sync();
 }
 
 FileSummary write_sealed_safetensors(const std::string& path, std::vector<NamedBytes> tensors,
@@ -262,7 +343,10 @@ std::vector<NamedBytes> bytes_of(const NamedVariables& variables) {
       tensors.push_back({name,
                          variable.type(),
                          {storage.on_host().data, storage.bytes()},
-                         storage.buffer().get()});
+                         storage.buffer().get(),
+                         nullptr,
+                         {},
+                         variable.state()->ranges});
   }
   return tensors;
 }

@@ -6,6 +6,7 @@
 // (ErrorKind::checkpoint) that names the file, the tensor and the rule.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -46,12 +47,28 @@ struct NamedBytes {
   // `from` is the floating-point dtype of `bytes`, if it is not type.dtype: each element is rounded
   // to type.dtype as it is written.
   std::optional<DType> from = {};
+  // `ranges` says where `bytes` are in the tensor, of which this process has a part; empty: they
+  // are the whole tensor.
+  std::vector<PartRange> ranges = {};
 };
 
 // Writes atomically. Equal contents give equal files, whatever the order of `tensors`: they are
 // stored by falling element size, then name, so that each is aligned. Throws for duplicate names.
 FileSummary write_safetensors(const std::string& path, std::span<const NamedBytes> tensors,
                               const Metadata& metadata = {});
+
+// A Share is which of several processes writes: each what it has a part of, and they take turns at
+// tensors that all of them have.
+struct Share {
+  int64_t rank = 0, ranks = 1;
+};
+// Does the same as write_safetensors() together with other processes. `share_out` receives the path
+// of the unfinished file, of which all processes call write_share(), and returns once they have.
+FileSummary write_shared_safetensors(const std::string& path, std::span<const NamedBytes> tensors,
+                                     const Metadata& metadata,
+                                     const std::function<void(const std::string&)>& share_out);
+void write_share(const std::string& path, std::span<const NamedBytes> tensors,
+                 const Metadata& metadata, const Share& share);
 
 // Does the same, and seals the file: its last tensor, called seal_name, is the XXH3 (64 bits,
 // little endian) of all bytes before it.

@@ -68,6 +68,7 @@ void lay_out(VariableState& variable, Layout layout, const Mesh& mesh) {
     }
   }
   variable.storage = std::move(part);
+  variable.ranges = ranges;
 }
 
 Shape part_shape(Shape shape, const Split& split, int64_t ranks) {

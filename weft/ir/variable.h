@@ -49,8 +49,10 @@ struct VariableState {
   Type type;
   Category category;
   bool frozen = false;  // a parameter that does not train
-  // `layout` says which part of the variable `storage` has (lay_out); `type` is that of the whole.
+  // `layout` says which part of the variable `storage` has (lay_out), and `ranges` where that is in
+  // the whole, whose type is `type`; without ranges it is all of it.
   Layout layout;
+  std::vector<PartRange> ranges;
   std::shared_ptr<Storage> storage;  // row-major elements
   std::weak_ptr<Node> leaf;  // the node that handles outside of steps hold to read the variable
   // `copies` hold the elements in narrower types, which planned steps read instead. Each copy owns

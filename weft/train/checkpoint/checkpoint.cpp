@@ -17,18 +17,30 @@ namespace weft::train {
 namespace fs = std::filesystem;
 
 namespace {
-void write_files(const std::string& folder, const Experiment& experiment,
-                 const Progress& progress) {
-  CheckpointWriter writer(folder);
+void write_parts(CheckpointWriter& writer, const Experiment& experiment, const Progress& progress) {
   for (const CheckpointPart& part : checkpoint_parts())
     if (part.write != nullptr) part.write(writer, experiment, progress);
+}
+void write_files(const std::string& folder, const Experiment& experiment,
+                 const Progress& progress) {
+  CheckpointWriter writer(folder, experiment.ranks() > 1 ? experiment.mesh.get() : nullptr);
+  write_parts(writer, experiment, progress);
   writer.manifest(progress.step);
 }
 }  // namespace
 
+void share_checkpoint(const Experiment& experiment, const Progress& progress) {
+  CheckpointWriter writer("", experiment.mesh.get());
+  write_parts(writer, experiment, progress);
+  writer.follow();
+}
+
 std::string save_checkpoint(const std::string& run_folder, const Experiment& experiment,
                             const Progress& progress, bool best) {
   std::string folder = checkpoints_of(run_folder), name = fmt::format("step-{:08}", progress.step);
+  const auto release = [&](const std::string& error) {
+    if (experiment.ranks() > 1) CheckpointWriter("", experiment.mesh.get()).release(error);
+  };
   try {
     io::AtomicFolder whole(join(folder, name));
     write_files(whole.path(), experiment, progress);
@@ -36,7 +48,9 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
     whole.commit();
     io::replace_link(join(folder, "latest"), name);
     if (best) io::replace_link(join(folder, "best"), name);
+    release("");
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::failed) release(error.what());
     throw Error(error.kind(), "checkpoint of step {}: {}{}", progress.step, error.what(),
                 list_checkpoints(run_folder).empty() ? none_is_saved(run_folder)
                                                      : " Earlier checkpoints are intact.");

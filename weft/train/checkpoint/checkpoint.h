@@ -58,6 +58,9 @@ void check_may_save(const std::string& run_folder);
 // cannot be read.
 std::string none_is_saved(const std::string& run_folder);
 
+// Writes this rank's share of the checkpoint that the first of several ranks saves at the same
+// time. Throws the first rank's Error(failed).
+void share_checkpoint(const Experiment& experiment, const Progress& progress);
 // Saves under RUN/checkpoints and returns the folder. Moves the link `latest`, and `best` if `best`
 // is set; removes checkpoints older than the `keep_last` newest, except the best. Throws
 // Error(failed) if the disk is full or not writable; earlier checkpoints remain.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/numbers/hash.h"
+#include "weft/device/communicator.h"
 #include "weft/train/checkpoint/checkpoint_folders.h"
 
 namespace weft::train {
@@ -35,13 +36,63 @@ Manifest read_manifest(const std::string& folder) {
   return read;
 }
 
-void CheckpointWriter::text(std::string_view name, std::string_view contents) {
-  files_[std::string(name)] = io::write_file_atomically(join(folder_, name), contents);
+bool CheckpointWriter::leads() const { return mesh_ == nullptr || mesh_->place(data_axis) == 0; }
+std::vector<std::string> CheckpointWriter::exchange(const std::string& mine) const {
+  return mesh_->communicator->exchange(mine);
 }
+
+void CheckpointWriter::text(std::string_view name, std::string_view contents) {
+  if (leads()) files_[std::string(name)] = io::write_file_atomically(join(folder_, name), contents);
+}
+
 void CheckpointWriter::tensors(std::string_view name, const std::vector<io::NamedBytes>& tensors,
                                const io::Metadata& metadata) {
-  files_[std::string(name)] = io::write_safetensors(join(folder_, name), tensors, metadata);
+  if (!leads()) {
+    shares_.emplace(name, Share{tensors, metadata});
+    return;
+  }
+  const std::string path = join(folder_, name);
+  files_[std::string(name)] =
+      mesh_ == nullptr
+          ? io::write_safetensors(path, tensors, metadata)
+          : io::write_shared_safetensors(path, tensors, metadata, [&](const std::string& file) {
+              exchange(fmt::format("{}\n{}", name, file));
+              write_share(file, {tensors, metadata});
+            });
 }
+
+void CheckpointWriter::write_share(const std::string& path, const Share& share) const {
+  std::string problem;
+  try {
+    io::write_share(path, share.tensors, share.metadata,
+                    {mesh_->place(data_axis), mesh_->size(data_axis)});
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  for (const std::string& each : exchange(problem))
+    if (!each.empty()) throw Error(ErrorKind::failed, "{}", each);
+}
+
+void CheckpointWriter::release(const std::string& error) const {
+  if (mesh_ != nullptr) exchange(fmt::format("\n{}", error));
+}
+
+void CheckpointWriter::follow() const {
+  for (;;) {
+    const std::string order = exchange("").front();
+    const size_t end = order.find('\n');
+    const std::string name = order.substr(0, end), rest = order.substr(end + 1);
+    if (name.empty() && rest.empty()) return;
+    if (name.empty()) throw Error(ErrorKind::failed, "{}", rest);
+    const auto share = shares_.find(name);
+    WEFT_ASSERT(share != shares_.end(), "this rank has nothing of {}", name);
+    try {
+      write_share(rest, share->second);
+    } catch (const Error&) {  // which the first rank has heard, too, and says
+    }
+  }
+}
+
 void CheckpointWriter::manifest(int64_t step) const {
   json files = json::object();
   for (const auto& [name, file] : files_)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/io/safetensors.h"
+#include "weft/ir/mesh.h"
 
 namespace weft::train {
 
@@ -45,19 +47,39 @@ struct Manifest {
 // Reads the manifest in a folder. Throws Error(checkpoint).
 Manifest read_manifest(const std::string& folder);
 
-// Writes the files of a checkpoint and records each for the manifest, which is written last.
+// Writes the files of a checkpoint and records each for the manifest, which is written last. The
+// first of several ranks writes them, and all ranks write tensors: each what it has a part of.
 class CheckpointWriter {
  public:
-  explicit CheckpointWriter(std::string folder) : folder_(std::move(folder)) {}
+  // `mesh` has the ranks, all of which make a writer at the same time; null: this process alone.
+  explicit CheckpointWriter(std::string folder, const Mesh* mesh = nullptr)
+      : folder_(std::move(folder)), mesh_(mesh) {}
 
   void text(std::string_view name, std::string_view contents);
   void tensors(std::string_view name, const std::vector<io::NamedBytes>& tensors,
                const io::Metadata& metadata = io::pytorch_metadata());
   void manifest(int64_t step) const;
+  // On the first rank: lets the others go on, which threw this error if there is one.
+  void release(const std::string& error = "") const;
+  // On the others: writes their shares of the tensors until the first rank releases them. Throws
+  // its error, Error(failed).
+  void follow() const;
 
  private:
+  struct Share {
+    std::vector<io::NamedBytes> tensors;
+    io::Metadata metadata;
+  };
+  bool leads() const;
+  std::vector<std::string> exchange(const std::string& mine) const;
+  // Writes this rank's share of a file that the first rank has begun. Throws Error(failed) where a
+  // rank cannot.
+  void write_share(const std::string& path, const Share& share) const;
+
   std::string folder_;
+  const Mesh* mesh_;
   std::map<std::string, io::FileSummary> files_;
+  std::map<std::string, Share, std::less<>> shares_;  // on the others, by the name of the file
 };
 
 }  // namespace weft::train
