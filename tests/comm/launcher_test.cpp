@@ -6,7 +6,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tests/comm/says.h"
+#include "tests/comm/ranks_program.h"
 #include "weft/base/error.h"
 #include "weft/comm/meeting.h"
 

@@ -13,7 +13,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tests/comm/says.h"
+#include "tests/comm/ranks_program.h"
 #include "tests/support/exit_codes.h"
 #include "tests/support/program.h"
 #include "weft/comm/message.h"
@@ -22,8 +22,6 @@ using namespace weft;
 using namespace weft::test;
 
 namespace {
-std::string ranks_program() { return std::string(std::getenv("BUILD")) + "/tests/ranks_program"; }
-
 // Runs three ranks, of which one does something in the middle.
 Outcome launch(const Workplace& place, const std::string& what, int rank,
                const std::string& hang_seconds = "2", const std::string& steps = "40") {

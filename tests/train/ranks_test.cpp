@@ -7,7 +7,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tests/comm/says.h"
+#include "tests/comm/ranks_program.h"
 #include "tests/support/exit_codes.h"
 #include "tests/support/program.h"
 #include "tests/train/runs.h"

@@ -1,10 +1,12 @@
 // weft::main parses the command line, runs the verb, and reports any failure as one line.
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <thread>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -44,11 +46,21 @@ std::string version_text() {
                      version::compiler);
 }
 
+// Returns the place that a launcher gave this process; nullopt also where its variables contradict
+// each other, as RANK may be somebody's own.
+std::optional<comm::Place> likely_place() {
+  try {
+    return comm::find_place();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 // Joins the ranks of a run where a launcher started this process as one, before anything can fail:
 // ranks that fail alike say so once. Only rank 0 has an output.
 void join_ranks(const Verb& verb) {
   if (!verb.on_ranks) {
-    if (const auto place = verb.run ? comm::find_place() : std::nullopt)
+    if (const auto place = verb.run ? likely_place() : std::nullopt)
       throw Error(ErrorKind::usage,
                   "{} does not run on several ranks, and {} started {}. Hint: run it alone.",
                   verb.path(), place->launcher, place->size);
@@ -114,18 +126,18 @@ int run(std::vector<std::string> arguments) {
 // Returns whether this process prints why it fails: of the ranks of a run, one does.
 bool speaks(int code) {
   if (world().size() > 1) return world().fails(code);
-  try {
-    const auto place = comm::find_place();
-    return !place || place->rank == 0;
-  } catch (const Error&) {
-    return true;  // which is what there is to say
-  }
+  const auto place = likely_place();
+  return !place || place->rank == 0;
 }
 
 int report(std::string what, int code) {
   const bool is_silent = !speaks(code);
   if (world().is_lost()) code = static_cast<int>(ErrorKind::rank_lost);
-  if (is_silent) return code;
+  if (is_silent) {
+    // mpirun and srun end all ranks when the first one fails, and rank 0 may not have spoken yet.
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    return code;
+  }
   std::ranges::replace(what, '\n', ' ');  // the report is one line
   std::fflush(stdout);
   std::string prefix = paint(Colour::red, "weft: error:", stderr);

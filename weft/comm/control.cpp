@@ -24,9 +24,9 @@ constexpr double hub_silent = 10, neighbour_silent = 30;  // until a rank gives 
 
 // ---- the training thread
 
-void Control::describe_by(RankDescription description) {
+void Control::describe_by(const RankDescription& description) {
   const std::lock_guard lock(mutex_);
-  description_ = std::move(description);
+  description_ = description;
 }
 
 void Control::set_fault_folder(const std::string& folder) {
@@ -284,10 +284,7 @@ void Control::on_tick() {
   const bool in_time = time - std::exchange(last_tick_, time) < tick_seconds + late_seconds;
   if (end_at_ > 0 && time > end_at_)
     _exit(static_cast<int>(ErrorKind::rank_lost));  // the training thread does not leave
-  {
-    const std::lock_guard lock(mutex_);
-    if (!is_welcome_) return;
-  }
+  if (!is_welcome()) return;
   const Beat& beat = progress_.tick(in_time);
   const bool is_due = ++ticks_ % 2 == 0;
   if (rank_ != 0) {

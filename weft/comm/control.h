@@ -37,7 +37,7 @@ class Control : public World {
   void awaits(uint64_t sequence) override { progress_.awaits(sequence); }
   void goes_on() override { progress_.goes_on(); }
   double seconds_awaited() const override { return progress_.seconds_awaited(); }
-  void describe_by(RankDescription description) override;
+  void describe_by(const RankDescription& description) override;
   void set_fault_folder(const std::string& folder) override;
   void note_saved(const std::string& checkpoint) override;
   std::string pace() override;
@@ -79,6 +79,7 @@ class Control : public World {
   std::unique_ptr<Network> make_network();
   void disconnect();
   bool meet_once(const Meeting& planned, const std::string& file);
+  bool is_welcome() const;
   void wait_for_welcome(bool may_retry, double until);
   void wait_until(const std::function<bool()>& holds);  // or until a verdict
 

@@ -72,6 +72,11 @@ bool Control::meet_once(const Meeting& planned, const std::string& file) {
   return true;
 }
 
+bool Control::is_welcome() const {
+  const std::lock_guard lock(mutex_);
+  return is_welcome_;
+}
+
 void Control::wait_for_welcome(bool may_retry, double until) {
   std::unique_lock lock(mutex_);
   while (!is_welcome_ && !is_alone_ && !verdict_ && now() < until) changed_.wait_for(lock, 50ms);
@@ -104,21 +109,21 @@ void Control::come() {
     network_->post([this] { hub_of_all_->come(hello_); });
     wait_for_welcome(/*may_retry=*/false, until);
     if (by_file) unlink(file.c_str());
-    if (!is_welcome_) {
+    if (!is_welcome()) {
       network_->post([this] { hub_of_all_->give_up(); });
       wait_until([] { return false; });
     }
     return;
   }
   // An earlier run may have left its file, and rank 0 may come later than this one.
-  while (!is_welcome_ && now() < until) {
+  while (!is_welcome() && now() < until) {
     if (meet_once(planned, file)) wait_for_welcome(by_file, until);
-    if (is_welcome_) return;
+    if (is_welcome()) return;
     disconnect();
     is_alone_ = false;
     std::this_thread::sleep_for(100ms);
   }
-  if (!is_welcome_)
+  if (!is_welcome())
     throw Error(ErrorKind::rank_lost, "[ranks] rank {} waited {:.0f} s for rank 0 in vain.", rank_,
                 options_.start_seconds);
 }

@@ -108,8 +108,18 @@ std::string encode(const Message& message) {
   return bytes;
 }
 
+namespace {
+json parsed(std::string_view bytes) {
+  try {
+    return json::from_cbor(bytes);
+  } catch (const json::exception&) {  // some are thrown even where exceptions are not allowed
+    refuse();
+  }
+}
+}  // namespace
+
 Message decode(std::string_view bytes) {
-  const json list = json::from_cbor(bytes, /*strict=*/true, /*allow_exceptions=*/false);
+  const json list = parsed(bytes);
   constexpr size_t kinds = std::variant_size_v<Message>;
   if (!list.is_array() || list.empty() || !list[0].is_number_unsigned() ||
       list[0].get<uint64_t>() >= kinds)

@@ -91,7 +91,8 @@ class Network::Loop {
   asio::steady_timer timer_{io_};
   Peers peers_;  // of the control thread, once it runs
   int next_ = 0;
-  size_t pending_ = 0;  // messages to be written
+  bool accepts_ = true;  // waits for the next connection
+  size_t pending_ = 0;   // messages to be written
   std::thread thread_;
 };
 
@@ -168,7 +169,8 @@ void Network::Loop::accept() {
     const auto strangers = static_cast<size_t>(
         std::ranges::count_if(peers_, [](const auto& peer) { return !peer.second->is_trusted; }));
     if (!error && strangers < most_strangers) add(std::move(socket));
-    if (error != asio::error::operation_aborted) accept();
+    accepts_ = !error;  // else there are too many open files: the next tick tries again
+    if (accepts_) accept();
   });
 }
 
@@ -255,6 +257,7 @@ void Network::Loop::tick() {
       if (!peer->is_trusted && steady_clock::now() - peer->since > stranger_time)
         late.push_back(number);
     for (const int number : late) drop(number);
+    if (acceptor_.is_open() && !std::exchange(accepts_, true)) accept();
     events_.on_tick();
     timer_.expires_after(tick_);
     tick();

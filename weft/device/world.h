@@ -61,7 +61,7 @@ class World {
     World& world_;
   };
   virtual double seconds_awaited() const { return 0; }  // between awaits() and goes_on(), so far
-  virtual void describe_by(RankDescription /*description*/) {}
+  virtual void describe_by(const RankDescription& /*description*/) {}
   // Where a rank writes fault-rN.txt (launch, collective, stacks) when a rank is lost.
   virtual void set_fault_folder(const std::string& /*folder*/) {}
   // Messages about a lost rank end with this checkpoint, from which a run can go on.

@@ -38,6 +38,7 @@ constexpr int saved_code = 75;
 struct LaunchArguments {
   int ranks = 0;
   std::string hosts;
+  std::vector<std::string> words;  // of the command, for the help
   bool oversubscribe = false;
 };
 
@@ -204,6 +205,7 @@ void Launch::become(int rank, std::array<int, 2> outputs) {
   const int threads = std::max(1, cores_here() / static_cast<int>(children_.size()));
   if (!env("WEFT_THREADS") && !env("OMP_NUM_THREADS")) set("WEFT_THREADS", std::to_string(threads));
   std::vector<char*> argv;
+  argv.reserve(command_.size() + 1);
   for (std::string& word : command_) argv.push_back(word.data());
   argv.push_back(nullptr);
   sigprocmask(SIG_SETMASK, &before_, nullptr);
@@ -384,7 +386,7 @@ void add_launch_verb(Program& program) {
        .range = {{1, most_ranks}}},
       {.type = "COMMAND",  // which take_launched() has removed
        .doc = "train or finetune with its words, or -- and a program with its own; the last words",
-       .target = &program.launched,
+       .target = &arguments->words,
        .least = 0,
        .most = SIZE_MAX},
       {.flag = "--hosts",

@@ -46,8 +46,11 @@ void check_ranks(const Recipe& recipe) {
 void must_be_alike(const Experiment& experiment, Steps& steps) {
   if (world().size() == 1) return;
   World::Facts facts;
-  for (const RecipeKey& key : recipe_keys())
-    facts.emplace_back(key.path, experiment.recipe.to_yaml(key.path));
+  constexpr size_t longest = 256;  // a value that a message can name, as a list of layers is not
+  for (const RecipeKey& key : recipe_keys()) {
+    const std::string value = experiment.recipe.to_yaml(key.path);
+    facts.emplace_back(key.path, value.size() > longest ? to_hex(hash_text(value)) : value);
+  }
   facts.emplace_back("data", experiment.data_fingerprint());
   facts.emplace_back("plan", to_hex(hash_of_plans(steps)));
   facts.emplace_back("state", to_hex(hash_combine(hash_of(experiment.model->variables()),
