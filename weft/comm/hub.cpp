@@ -153,7 +153,7 @@ void Hub::lose(int rank) {
 std::string Hub::whereabouts(int rank) const {
   const Beat& beat = judge_.last(rank);
   const RankDescription words = describe_();
-  std::string text = fmt::format("It had done {} steps", beat.step);
+  std::string text = fmt::format("At its last beat it had done {} steps", beat.step);
   if (beat.launch >= 0 && words.launch)
     text += fmt::format("; its last launch: {}", words.launch(static_cast<int>(beat.launch)));
   if (beat.awaited > 0 && beat.awaited < leaving_sequence)

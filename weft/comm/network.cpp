@@ -8,6 +8,7 @@
 #include <future>
 #include <map>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -141,9 +142,9 @@ int Network::Loop::connect(const std::string& host, uint16_t port) {
 int Network::Loop::add(tcp::socket socket) {
   close_on_exec(socket.native_handle());
   asio::error_code ignored;
-  socket.set_option(tcp::no_delay(true), ignored);
+  std::ignore = socket.set_option(tcp::no_delay(true), ignored);
   // A host that loses its power closes nothing: the system asks whether it is there.
-  socket.set_option(asio::socket_base::keep_alive(true), ignored);
+  std::ignore = socket.set_option(asio::socket_base::keep_alive(true), ignored);
   auto peer = std::make_shared<Peer>(std::move(socket));
   peers_.emplace(next_, peer);
   read(next_, peer);
@@ -229,7 +230,7 @@ void Network::Loop::drop(int number) {
   if (found == peers_.end()) return;
   pending_ -= found->second->to_write.size();
   asio::error_code ignored;
-  found->second->socket.close(ignored);
+  std::ignore = found->second->socket.close(ignored);
   peers_.erase(found);
   events_.on_closed(number);
 }

@@ -53,7 +53,8 @@ void measure_in_child_process() {
   if (!is_program()) return;
   const pid_t child = fork();
   if (child == 0) {
-    for (const std::string_view name : comm::rank_variables()) unsetenv(name.data());  // no rank
+    for (const std::string_view name : comm::rank_variables())
+      unsetenv(std::string(name).c_str());  // no rank
     setenv("WEFT_THREADS", std::to_string(thread_count()).c_str(), 1);
     const int nowhere = open("/dev/null", O_WRONLY);  // the parent already printed the warnings
     if (dup2(nowhere, 1) < 0 || dup2(nowhere, 2) < 0) _exit(1);

@@ -111,6 +111,7 @@ class Trainer {
       if (done) break;
       update();
     }
+    const World::Pause ending(world());
     finish();
   }
 
