@@ -107,7 +107,7 @@ check: setup ## quick tests and short fuzzing with verifier, poison, address and
 	@tools/fuzz.sh 15
 
 # Test programs of code with threads.
-THREADED = backends codegen data runtime train
+THREADED = backends codegen comm data runtime train
 tsan: setup ## the tests of what has threads, under the thread sanitizer
 	@$(call build_preset,tsan,--target $(addprefix test_,$(THREADED)))
 	@tools/test.sh tsan -R '^($(subst $(space),|,$(THREADED)))$$'

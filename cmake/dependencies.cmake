@@ -38,6 +38,10 @@ weft_dependency(core "xxhash xxhash.h" "z zlib.h" "pcre2-8 pcre2.h" "utf8proc ut
 weft_dependency(pictures "jpeg jpeglib.h" "png png.h" "z zlib.h")
 weft_dependency(onnx "protobuf google/protobuf/message.h" "onnx_proto onnx/onnx_pb.h")
 weft_dependency(recipes "yaml-cpp yaml-cpp/yaml.h")
+# Asio is headers alone (weft/comm).
+find_path(WEFT_ASIO_INCLUDE asio.hpp REQUIRED)
+mark_as_advanced(WEFT_ASIO_INCLUDE)
+target_include_directories(weft_dep_headers SYSTEM INTERFACE "${WEFT_ASIO_INCLUDE}")
 # oneDNN takes its number of threads from OpenMP's runtime; weft sets it (backends/cpu/onednn/onednn.cpp).
 target_link_libraries(weft_dep_core INTERFACE gomp ${CMAKE_DL_LIBS})
 

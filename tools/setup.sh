@@ -27,7 +27,7 @@ packages=(
   llvm-19-dev libdnnl-dev libfmt-dev libyaml-cpp-dev libxxhash-dev zlib1g-dev libzstd-dev
   libssl-dev libjpeg62-turbo-dev libpng-dev
   libjemalloc-dev nlohmann-json3-dev libcli11-dev opencl-headers ocl-icd-opencl-dev
-  libpcre2-dev libutf8proc-dev libsimdjson-dev libonnx-dev libprotobuf-dev
+  libpcre2-dev libutf8proc-dev libsimdjson-dev libasio-dev libonnx-dev libprotobuf-dev
   # to test, check and fuzz
   doctest-dev clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev tmux zsh fish locales
   pocl-opencl-icd libclblast1

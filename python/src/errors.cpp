@@ -43,6 +43,8 @@ nb::handle class_of(ErrorKind kind) {
       return classes().device;
     case ErrorKind::failed:
     case ErrorKind::non_finite:
+    case ErrorKind::rank_lost:
+    case ErrorKind::replicas_differ:
       return classes().error;
   }
   return classes().error;

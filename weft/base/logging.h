@@ -15,6 +15,8 @@
 namespace weft::logging {
 
 void write(std::string_view level, std::string_view message);
+// Leaves out all but errors from now on: of ranks that say the same, only one says it.
+void show_only_errors();
 
 template <class... Args>
 void note(fmt::format_string<Args...> format, Args&&... args) {

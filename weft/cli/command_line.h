@@ -49,6 +49,7 @@ struct Verb {
   std::string doc = {}, examples = {};
   std::function<int()> run = {};     // returns the exit code; empty: has verbs of its own
   bool recipe_keys = false;          // accepts any key of the recipe as a flag
+  bool on_ranks = false;             // may run on several ranks (weft launch)
   std::vector<Option> options = {};  // besides --help
   std::list<Verb> verbs = {};
   const Verb* parent = nullptr;

@@ -1,10 +1,12 @@
 // weft::main parses the command line, runs the verb, and reports any failure as one line.
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <thread>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -12,6 +14,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/host/env.h"
+#include "weft/base/logging.h"
 #include "weft/base/memory/memory.h"
 #include "weft/base/text/utf8.h"
 #include "weft/base/version.h"
@@ -20,6 +23,9 @@
 #include "weft/cli/outputs.h"
 #include "weft/cli/show/terminal.h"
 #include "weft/cli/verbs/verbs.h"
+#include "weft/comm/join.h"
+#include "weft/comm/launcher.h"
+#include "weft/device/world.h"
 #include "weft/weft.h"
 
 namespace weft {
@@ -40,8 +46,38 @@ std::string version_text() {
                      version::compiler);
 }
 
+// Returns the place that a launcher gave this process; nullopt also where its variables contradict
+// each other, as RANK may be somebody's own.
+std::optional<comm::Place> likely_place() {
+  try {
+    return comm::find_place();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Joins the ranks of a run where a launcher started this process as one, before anything can fail:
+// ranks that fail alike say so once. Only rank 0 has an output.
+void join_ranks(const Verb& verb) {
+  if (!verb.on_ranks) {
+    if (const auto place = verb.run ? likely_place() : std::nullopt)
+      throw Error(ErrorKind::usage,
+                  "{} does not run on several ranks, and {} started {}. Hint: run it alone.",
+                  verb.path(), place->launcher, place->size);
+    return;
+  }
+  comm::join();
+  if (world().rank() == 0) return;
+  logging::show_only_errors();
+  if (const int nowhere = open("/dev/null", O_WRONLY); nowhere >= 0) {
+    dup2(nowhere, STDOUT_FILENO);
+    close(nowhere);
+  }
+}
+
 int run(std::vector<std::string> arguments) {
   bool wants_version = false;
+  std::vector<std::string> launched = take_launched(arguments);
   // `flags` is not among the initializers below: if one throws, GCC 12 destroys the earlier ones
   // twice.
   RecipeFlags flags = take_recipe_flags(arguments);
@@ -50,9 +86,11 @@ int run(std::vector<std::string> arguments) {
                            .options = {{.flag = "--version",
                                         .doc = "print the version, commit and kind of build",
                                         .target = &wants_version}}},
-                  .flags = std::move(flags)};
+                  .flags = std::move(flags),
+                  .launched = std::move(launched)};
   add_plan_verb(program);
   add_training_verbs(program);
+  add_launch_verb(program);
   add_eval_verb(program);
   add_run_verb(program);
   add_compile_verb(program);
@@ -67,6 +105,7 @@ int run(std::vector<std::string> arguments) {
 
   take_words_for_flags(arguments);
   auto [verb, words] = find_verb(program.root, arguments);
+  join_ranks(*verb);
   const bool wants_help = read_options(*verb, words);
   if (wants_version) {
     line(version_text());
@@ -84,7 +123,21 @@ int run(std::vector<std::string> arguments) {
   return verb->run();
 }
 
+// Returns whether this process prints why it fails: of the ranks of a run, one does.
+bool speaks(int code) {
+  if (world().size() > 1) return world().fails(code);
+  const auto place = likely_place();
+  return !place || place->rank == 0;
+}
+
 int report(std::string what, int code) {
+  const bool is_silent = !speaks(code);
+  if (world().is_lost()) code = static_cast<int>(ErrorKind::rank_lost);
+  if (is_silent) {
+    // mpirun and srun end all ranks when the first one fails, and rank 0 may not have spoken yet.
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    return code;
+  }
   std::ranges::replace(what, '\n', ' ');  // the report is one line
   std::fflush(stdout);
   std::string prefix = paint(Colour::red, "weft: error:", stderr);
@@ -126,6 +179,7 @@ int main(int argc, char** argv) {
     int code = cli::run({argv + 1, argv + argc});
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       throw Error(ErrorKind::failed, "cannot write the output: {}.", std::strerror(errno));
+    world().leave();
     return code;
   } catch (const std::exception&) {
     return report_failure();

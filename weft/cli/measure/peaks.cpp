@@ -13,6 +13,7 @@
 #include "weft/backends/cpu/peaks.h"
 #include "weft/base/host/parallel.h"
 #include "weft/base/logging.h"
+#include "weft/comm/launcher.h"
 #include "weft/io/files.h"
 #include "weft/planner/machine_spec.h"
 
@@ -52,6 +53,8 @@ void measure_in_child_process() {
   if (!is_program()) return;
   const pid_t child = fork();
   if (child == 0) {
+    for (const std::string_view name : comm::rank_variables())
+      unsetenv(std::string(name).c_str());  // no rank
     setenv("WEFT_THREADS", std::to_string(thread_count()).c_str(), 1);
     const int nowhere = open("/dev/null", O_WRONLY);  // the parent already printed the warnings
     if (dup2(nowhere, 1) < 0 || dup2(nowhere, 2) < 0) _exit(1);

@@ -11,6 +11,7 @@
 #include "weft/cli/verbs/finetune.h"
 #include "weft/cli/verbs/plan.h"
 #include "weft/cli/verbs/verbs.h"
+#include "weft/device/world.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/train/checkpoint/checkpoint.h"
@@ -31,7 +32,8 @@ int run_train(const Program& program, const Recipe& recipe, const TrainArguments
   const train::Signals signals;  // before the machine is measured, which takes seconds
   remark_on_precision(recipe);
   train::TrainOptions options = arguments.options;
-  options.machine = machine_spec(recipe->train.device);
+  // Measuring takes the whole machine, and only rank 0 reports planned times.
+  if (world().rank() == 0) options.machine = machine_spec(recipe->train.device);
   options.quiet = arguments.as_json;
   std::signal(SIGXFSZ, SIG_IGN);  // exceeding a file size limit becomes a write error
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe ends the lines, not the run
@@ -85,6 +87,7 @@ void add_training_verb(Program& program, Verb described, Option subject, bool ta
   auto arguments = std::make_shared<TrainArguments>();
   described.group = "Runs";
   described.recipe_keys = true;
+  described.on_ranks = true;
   described.run = [&program, arguments, takes_models, name = described.name] {
     if (takes_models && !arguments->options.resume) name_model_to_tune(*arguments, program.flags);
     name_recipe_of_run(*arguments);

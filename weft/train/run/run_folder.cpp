@@ -19,6 +19,7 @@
 #include "weft/base/logging.h"
 #include "weft/base/text/partial_name.h"
 #include "weft/base/text/suggest.h"
+#include "weft/device/world.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/train/checkpoint/checkpoint.h"
@@ -126,7 +127,9 @@ std::string owner_of(const std::string& file) {
 }
 
 RunFolder::RunFolder(const std::string& runs, const std::string& name, bool resume, bool overwrite)
-    : path_((fs::path(runs) / name).string()), resume_(resume) {
+    : path_((fs::path(runs) / name).string()),
+      resume_(resume),
+      is_written_here_(world().rank() == 0) {
   const bool is_there = io::exists(path_, ErrorKind::failed);
   if (!is_there && resume) refuse_to_resume(runs, name);
   if (is_there && !resume && !overwrite)
@@ -145,7 +148,9 @@ RunFolder::RunFolder(const std::string& runs, const std::string& name, bool resu
   if (is_there && !goes_on) check_may_be_replaced(path_, overwrite ? "--overwrite" : "--resume");
 }
 
-std::string RunFolder::log_path() const { return (fs::path(path_) / "log.jsonl").string(); }
+std::string RunFolder::log_path() const {
+  return is_written_here_ ? (fs::path(path_) / "log.jsonl").string() : "";
+}
 
 std::string RunFolder::checkpoint() const {
   std::error_code none;
@@ -221,6 +226,7 @@ RunFolder::~RunFolder() {
 }
 
 void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
+  if (!is_written_here_) return;
   lock();
   if (!resume_ && io::exists(path_, ErrorKind::failed)) {
     const std::string aside = partial_name(path_);
@@ -290,6 +296,7 @@ void RunFolder::drop_replaced() {
 }
 
 void RunFolder::go_back_to(int64_t step) const {
+  if (!is_written_here_) return;
   io::check_own_file(log_path());
   std::error_code none;
   fs::remove(fs::path(path_) / "blackbox.json", none);

@@ -1,4 +1,5 @@
-// Manages the folder of a run: runs/NAME/{recipe.yaml, plan.json, log.jsonl, checkpoints/...}.
+// Manages the folder of a run: runs/NAME/{recipe.yaml, plan.json, log.jsonl, checkpoints/...}. Of
+// several ranks, rank 0 alone writes it.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ class RunFolder {
   RunFolder& operator=(const RunFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  std::string log_path() const;
+  std::string log_path() const;  // "" where this rank writes none
+  bool is_written_here() const { return is_written_here_; }
   // Returns the verified checkpoint to resume from; "" where there is none or the run starts from
   // scratch.
   std::string checkpoint() const;
@@ -66,6 +68,7 @@ class RunFolder {
 
   std::string path_;
   bool resume_;
+  bool is_written_here_;                  // by this rank
   bool made_ = false;                     // created by begin()
   bool committed_ = false;                // by commit()
   std::string replaced_;                  // temporary path of the run that had the name

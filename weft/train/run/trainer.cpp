@@ -20,11 +20,13 @@
 #include "weft/base/numbers/quantity.h"
 #include "weft/data/loader.h"
 #include "weft/device/registry.h"
+#include "weft/device/world.h"
 #include "weft/models/pretrained.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/checkpoint/checkpoint.h"
 #include "weft/train/plan/plan_run.h"
 #include "weft/train/run/black_box.h"
+#include "weft/train/run/ranks.h"
 #include "weft/train/run/run_folder.h"
 #include "weft/train/run/signals.h"
 #include "weft/train/task/model_format.h"
@@ -96,9 +98,9 @@ class Trainer {
 
   void go_on() {
     for (;;) {
-      if (evaluation_due() && !signals_.stop_requested()) evaluate();
+      if (evaluation_due() && !stop_requested()) evaluate();
       const bool done = is_done();
-      if (signals_.stop_requested() && !(done && !evaluation_due())) return stop();
+      if (stop_requested() && !(done && !evaluation_due())) return stop();
       if (done)
         save_at_last();
       else if (signals_.take_save_request() || checkpoint_due())
@@ -106,7 +108,19 @@ class Trainer {
       if (done) break;
       update();
     }
+    const World::Pause ending(world());
     finish();
+  }
+
+  // Ranks stop after a step on which they agree, whichever of them got the signal. The answer is
+  // the same throughout a step, so that all ranks evaluate or none does.
+  bool stop_requested() {
+    if (world().size() == 1) return signals_.stop_requested();
+    if (std::exchange(asked_at_, progress_.step) != progress_.step) {
+      if (signals_.stop_requested()) world().ask_stop();
+      stops_here_ = world().stops_after(progress_.step);
+    }
+    return stops_here_;
   }
 
   // A run that its data or its recipe end before the first checkpoint has nothing to resume from.
@@ -153,10 +167,15 @@ class Trainer {
     } else {
       progress_.data_fingerprint = experiment_.data_fingerprint();
     }
-    check_room();
+    check_ranks(recipe());
+    must_be_alike(experiment_, steps_);
+    if (folder_.is_written_here()) check_room();
     folder_.begin(recipe(), to_json(plan_));
+    world().set_fault_folder(folder_.path() + "/checkpoints");
+    world().note_saved(checkpoint);
     if (options_.resume) folder_.go_back_to(progress_.step);
-    reporter_ = std::make_unique<Reporter>(options_.quiet ? nullptr : stdout, folder_.log_path());
+    reporter_ = std::make_unique<Reporter>(
+        options_.quiet || !folder_.is_written_here() ? nullptr : stdout, folder_.log_path());
     reporter_->text(fitted(to_table(plan_), stdout) + "\n");
     if (const std::string text = left_out_text(plan_); !text.empty()) logging::note("{}.", text);
     if (options_.resume)
@@ -215,6 +234,7 @@ class Trainer {
     steps_.run(batch_.inputs, batch_.labels);
     folder_.commit();
     ++progress_.step;
+    world().beat(progress_.step, -1);
     const bool last = progress_.step == experiment_.total_steps;
     const bool due = last || progress_.step % recipe()->log.every == 0;
     if (due) steps_.loss();  // a device may still be busy: reading the loss waits for it
@@ -281,6 +301,9 @@ class Trainer {
                   .device = meters().read()};
     for (const auto& method : experiment_.methods) method->describe(line);
     reporter_->step(line);
+    if (++lines_ % lines_per_pace == 0)
+      if (const std::string pace = world().pace(); !pace.empty())
+        reporter_->text(fmt::format("ranks at step {}: {}\n", progress_.step, pace));
     line_step_ = progress_.step;
     line_seconds_ = save_seconds_ = 0;
   }
@@ -310,7 +333,9 @@ class Trainer {
 
   void evaluate() {
     check_finite();
-    auto found = train::evaluate(experiment_, steps_, [&] { return signals_.stop_requested(); });
+    const World::Pause evaluating(world());
+    auto found = train::evaluate(experiment_, steps_,
+                                 [&] { return world().size() == 1 && signals_.stop_requested(); });
     if (!found) return;
     if (!std::isfinite(found->loss)) fail(progress_.step, true);
     result_.evaluation = *found;
@@ -390,6 +415,11 @@ class Trainer {
   void save(bool best) {
     if (saved_step_ == progress_.step && !best) return;
     check_finite();
+    const World::Pause saving(world());
+    if (!folder_.is_written_here()) {
+      saved_step_ = progress_.step;
+      return;
+    }
     if (const std::string what = restored_folder(); !what.empty()) {
       logging::warn("{} with a log that begins at step {}.", what, progress_.step);
       result_.run_folder = folder_.path();
@@ -400,6 +430,7 @@ class Trainer {
     result_.checkpoint = save_checkpoint(folder_.path(), experiment_, progress_, best);
     save_seconds_ += now() - before;
     saved_step_ = progress_.step;
+    world().note_saved(result_.checkpoint);
     if (progress_.step > 0) folder_.drop_replaced();
     if (std::exchange(failed_save_, 0) > 0)
       logging::note("checkpoints are saved again: {}.", result_.checkpoint);
@@ -466,6 +497,10 @@ class Trainer {
   Progress progress_;
   TrainResult result_;
   int64_t saved_step_ = -1;
+  int64_t asked_at_ = -1;    // the step after which stop_requested() asked the other ranks
+  bool stops_here_ = false;  // their answer
+  static constexpr int64_t lines_per_pace = 10;
+  int64_t lines_ = 0;
   int64_t first_step_ = 0, line_step_ = 0, measured_steps_ = 0;
   double started_ = 0, line_seconds_ = 0, epoch_seconds_ = 0, measured_seconds_ = 0;
   double save_seconds_ = 0;  // since the last line
@@ -483,6 +518,9 @@ TrainResult train(const Recipe& recipe, const TrainOptions& options) {
     try {
       return Trainer(with_limit, options).run();
     } catch (const NonFiniteRun& failure) {  // the trainer and its memory are gone
+      // Of several ranks, all of which fail at this step, one writes down why.
+      if (!world().fails(static_cast<int>(ErrorKind::non_finite)))
+        throw Error(ErrorKind::non_finite, "the loss is not finite.");
       throw Error(ErrorKind::non_finite, write_black_box(with_limit, failure));
     }
   };
@@ -491,8 +529,9 @@ TrainResult train(const Recipe& recipe, const TrainOptions& options) {
     return run(recipe);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
-    planned = plan_within(recipe, options.machine, available_memory() + resident_memory(),
-                          error.what(), began);
+    planned =
+        plan_within(recipe, options.machine,
+                    memory_of_a_rank(available_memory()) + resident_memory(), error.what(), began);
   }
   const Recipe with_limit = planned->experiment.recipe;
   planned.reset();

@@ -1,0 +1,99 @@
+#include "weft/comm/judge.h"
+
+#include <doctest/doctest.h>
+
+using namespace weft::comm;
+
+namespace {
+constexpr Patience patience{};
+using Stopped = std::optional<bool>;
+Stopped runs(int /*rank*/) { return false; }
+
+// Lets seconds pass in which all ranks send these beats.
+std::optional<Finding> after(Judge& judge, double seconds, const std::vector<Beat>& beats,
+                             bool in_time = true) {
+  for (double passed = 0; passed < seconds; passed += tick_seconds) {
+    for (size_t rank = 0; rank < beats.size(); ++rank)
+      judge.hear(static_cast<int>(rank), beats[rank]);
+    if (auto found = judge.tick(in_time, runs)) return found;
+  }
+  return std::nullopt;
+}
+
+Beat stuck(uint64_t begun, uint64_t awaited, double still) {
+  return {.step = 5,
+          .begun = begun,
+          .awaited = awaited,
+          .is_paused = false,
+          .still_seconds = still,
+          .step_seconds = 0.1};
+}
+}  // namespace
+
+TEST_CASE("the rank that has not begun what others await is hung") {
+  Judge judge(3, patience);
+  CHECK(!after(judge, 1, {stuck(8, 8, 9), stuck(7, 0, 9), stuck(8, 8, 9)}));
+  const auto found = after(judge, 1, {stuck(8, 8, 11), stuck(7, 0, 11), stuck(8, 8, 11)});
+  REQUIRE(found);
+  CHECK(found->kind == Finding::Kind::hung);
+  CHECK(found->rank == 1);
+  CHECK(found->awaited == 8);
+  CHECK(found->waiting == 2);
+}
+
+TEST_CASE("of two that have not begun it, the one that is behind is hung") {
+  Judge judge(3, patience);
+  const auto found = after(judge, 1, {stuck(8, 8, 11), stuck(7, 0, 11), stuck(6, 0, 11)});
+  REQUIRE(found);
+  CHECK(found->rank == 2);
+}
+
+TEST_CASE("a rank that waits itself is not the culprit") {
+  Judge judge(3, patience);  // rank 0 waits for 1 in 9, which waits for 2 in 8
+  const auto found = after(judge, 1, {stuck(9, 9, 11), stuck(8, 8, 11), stuck(7, 0, 11)});
+  REQUIRE(found);
+  CHECK(found->rank == 2);
+  CHECK(found->awaited == 8);
+}
+
+TEST_CASE("a rank that moves, pauses or has slow steps is not accused") {
+  Judge judge(2, patience);
+  CHECK(!after(judge, 60, {stuck(8, 8, 50), stuck(7, 0, 3)}));  // moved three seconds ago
+  Beat paused = stuck(7, 0, 50);
+  paused.is_paused = true;
+  CHECK(!after(judge, 60, {stuck(8, 8, 50), paused}));
+  Beat slow = stuck(7, 0, 50);
+  slow.step_seconds = 3;  // 20 of them are a minute
+  CHECK(!after(judge, 60, {stuck(8, 8, 50), slow}));
+}
+
+TEST_CASE("where all have begun, nobody is accused, and only after twice the time") {
+  Judge judge(2, patience);
+  CHECK(!after(judge, 1, {stuck(8, 8, 15), stuck(8, 8, 15)}));
+  const auto found = after(judge, 1, {stuck(8, 8, 21), stuck(8, 8, 21)});
+  REQUIRE(found);
+  CHECK(found->kind == Finding::Kind::unknown);
+  CHECK(found->rank == -1);
+}
+
+TEST_CASE("a stopped process is named soon, a silent one late, and none by a hub that was late") {
+  const auto pass = [](Stopped stopped, double seconds, bool in_time) {
+    Judge judge(2, patience);
+    std::optional<Finding> found;
+    for (double passed = 0; passed < seconds && !found; passed += tick_seconds) {
+      judge.hear(0, {});
+      found = judge.tick(in_time, [&](int) { return stopped; });
+    }
+    return found;
+  };
+  CHECK(!pass(true, 3, true));
+  const auto stopped = pass(true, 5, true);
+  REQUIRE(stopped);
+  CHECK(stopped->kind == Finding::Kind::stopped);
+  CHECK(stopped->rank == 1);
+  CHECK(!pass(false, 25, true));  // of this host: it may wait for a processor
+  CHECK(pass(false, 35, true));
+  CHECK(!pass(std::nullopt, 10, true));  // of another host
+  CHECK(pass(std::nullopt, 20, true));
+  CHECK(!pass(true, 60, false));
+}

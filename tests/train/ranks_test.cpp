@@ -1,0 +1,144 @@
+// Tests training on several ranks, as processes that weft launch starts.
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/comm/ranks_program.h"
+#include "tests/support/exit_codes.h"
+#include "tests/support/program.h"
+#include "tests/train/runs.h"
+#include "weft/train/checkpoint/checkpoint.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+const char* const recipe =
+    "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
+    "num_attention_heads: 2}}\ndata: {dataset: addition, digits: 1}\n"
+    "train: {steps: 30, global_batch_size: 4}\neval: {every: 10, batch_size: 4}\n"
+    "checkpoint: {every: 10}\nlog: {every: 1}\n";
+
+struct RanksPlace : Workplace {
+  RanksPlace() { write("tiny.yaml", recipe); }
+
+  // The words after weft.
+  static std::vector<std::string> command(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {"launch", "-n", "2", "--oversubscribe", "train", "tiny.yaml"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  Running start_endless() const {
+    return start(std::getenv("WEFT"), command({"--steps", "100000000", "--log.every", "1000",
+                                               "--checkpoint.every", "1000"}));
+  }
+  bool is_under_way() const {
+    return std::filesystem::exists(path("runs/tiny/checkpoints/latest"));
+  }
+};
+
+// Returns the pid of a rank, a child of the launcher. Children start in the order of ranks.
+pid_t pid_of_rank(const Workplace& place, int rank) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != name.npos) continue;
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entry.path() / "cwd", gone) != place.folder()) continue;
+    const std::string variables = contents_of((entry.path() / "environ").string());
+    if (variables.find("WEFT_RANK=" + std::to_string(rank)) != variables.npos)
+      return std::stoi(name);
+  }
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("ranks train replicas, of which rank 0 alone writes a run with the bits of one rank") {
+  const RanksPlace ranks, alone;
+  const Outcome outcome = ranks.weft(RanksPlace::command());
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(!says(outcome.out, "[rank 1]"));
+  CHECK(outcome.err.empty());
+  REQUIRE(alone.weft({"train", "tiny.yaml"}).code == 0);
+  check_equal(ranks.path("runs/tiny/checkpoints/latest"),
+              alone.path("runs/tiny/checkpoints/latest"));
+}
+
+TEST_CASE("a signal to one rank or to the launcher stops all after one step, and the run goes on") {
+  for (const int receiver : {-1, 0, 1}) {
+    CAPTURE(receiver);
+    const RanksPlace place;
+    Running run = place.start_endless();
+    REQUIRE(run.until([&] { return place.is_under_way(); }));
+    if (receiver < 0)
+      run.signal(SIGTERM);
+    else
+      kill(pid_of_rank(place, receiver), SIGTERM);
+    const Outcome outcome = run.wait();
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == stopped);
+    CHECK(says(outcome.out, "by a signal; saved runs/tiny/checkpoints/step-"));
+    const int64_t step = train::list_checkpoints(place.path("runs/tiny")).back().step;
+    const Outcome resumed =
+        place.weft(RanksPlace::command({"--resume", "--steps", std::to_string(step + 3)}));
+    CAPTURE(resumed.err);
+    CHECK(resumed.code == 0);
+    CHECK(says(resumed.out, "resumed from runs/tiny/checkpoints/step-"));
+  }
+}
+
+TEST_CASE("a killed rank ends the others, and its run resumes from a whole checkpoint") {
+  for (const int rank : {0, 1}) {
+    CAPTURE(rank);
+    const RanksPlace place;
+    Running run = place.start_endless();
+    REQUIRE(run.until([&] { return place.is_under_way(); }));
+    kill(pid_of_rank(place, rank), SIGKILL);
+    const Outcome outcome = run.wait();
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == rank_lost);
+    CHECK(says(outcome.err, "rank " + std::to_string(rank) + " (host "));
+    CHECK(says(outcome.err, "is dead: its connection closed"));
+    const std::string fault = "runs/tiny/checkpoints/fault-r" + std::to_string(1 - rank) + ".txt";
+    CHECK(says(place.read(fault), "weft::train::train"));
+    const auto saved = train::list_checkpoints(place.path("runs/tiny"));
+    for (const auto& checkpoint : saved) train::verify_checkpoint(checkpoint.path);
+    const std::string steps = std::to_string(saved.back().step + 3);
+    CHECK(place.weft(RanksPlace::command({"--resume", "--steps", steps})).code == 0);
+    CHECK(!std::filesystem::exists(place.path(fault)));
+  }
+}
+
+TEST_CASE("what ranks cannot do is refused in one line") {
+  const RanksPlace place;
+  const auto refused = [&](const std::vector<std::string>& words, const std::string& message) {
+    return fails_with(place.weft(words), usage, message);
+  };
+  CHECK(refused({"launch", "-n", "2", "--oversubscribe", "eval", "runs/tiny"},
+                "weft eval does not run on several ranks") == "");
+  CHECK(refused({"launch", "-n", "2", "--hosts", "a,b", "train", "tiny.yaml"}, "this host alone") ==
+        "");
+  CHECK(refused({"launch", "-n", "1000", "train", "tiny.yaml"}, "--oversubscribe") == "");
+  CHECK(refused({"launch", "-n", "2"}, "needs what to start") == "");
+  CHECK(refused({"launch", "-n", "0", "train", "tiny.yaml"}, "1 to 1024") == "");
+  CHECK(refused(RanksPlace::command({"--steps", "-1"}), "train.steps") == "");
+  CHECK(refused(RanksPlace::command({"--no.such", "1"}), "no.such") == "");
+  CHECK(fails_with(place.weft({"generate", "runs/tiny"}, {{"RANK", "0"}, {"WORLD_SIZE", "4"}}),
+                   usage, "does not run on several ranks, and torchrun started 4") == "");
+  CHECK(fails_with(place.weft({"train", "tiny.yaml"}, {{"RANK", "3"}}), usage, "RANK=3") == "");
+  CHECK(!std::filesystem::exists(place.path("runs")));
+}
+
+TEST_CASE("ranks with other recipes are named before the first step") {
+  const RanksPlace place;
+  place.write("ranks.sh", "#!/bin/sh\nexec \"$WEFT\" train tiny.yaml --seed \"$WEFT_RANK\"\n");
+  const Outcome outcome =
+      place.weft({"launch", "-n", "2", "--oversubscribe", "--", "/bin/sh", "ranks.sh"});
+  CHECK(fails_with(outcome, usage, "has seed 1, rank 0 has 0.") == "");
+  CHECK(!std::filesystem::exists(place.path("runs/tiny")));
+}

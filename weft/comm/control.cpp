@@ -1,0 +1,311 @@
+#include "weft/comm/control.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <future>
+#include <unistd.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "weft/base/error.h"
+#include "weft/base/host/stopwatch.h"
+#include "weft/base/logging.h"
+#include "weft/comm/fault.h"
+
+namespace weft::comm {
+namespace {
+using namespace std::chrono_literals;
+constexpr double late_seconds = 1;      // a tick that is so late does not count
+constexpr double seconds_to_leave = 2;  // after a verdict, until the control thread ends the rank
+constexpr double hub_silent = 10, neighbour_silent = 30;  // until a rank gives up rank 0
+}  // namespace
+
+// ---- the training thread
+
+void Control::describe_by(const RankDescription& description) {
+  const std::lock_guard lock(mutex_);
+  description_ = description;
+}
+
+void Control::set_fault_folder(const std::string& folder) {
+  const std::lock_guard lock(mutex_);
+  fault_folder_ = folder;
+  std::error_code none;
+  std::filesystem::remove(fmt::format("{}/fault-r{}.txt", folder, rank_), none);
+}
+
+void Control::note_saved(const std::string& checkpoint) {
+  const std::lock_guard lock(mutex_);
+  saved_ = checkpoint;
+}
+
+std::string Control::pace() {
+  if (rank_ != 0) return "";
+  std::promise<std::string> text;
+  network_->post([&] { text.set_value(hub_of_all_->pace()); });
+  return text.get_future().get();
+}
+
+void Control::check() const {
+  if (!is_lost()) return;
+  const std::lock_guard lock(mutex_);
+  throw Error(ErrorKind::rank_lost, verdict_->text);
+}
+
+void Control::wait_until(const std::function<bool()>& holds) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return verdict_ || holds(); });
+  if (holds()) return;
+  lock.unlock();
+  check();
+}
+
+bool Control::fails(int code) {
+  std::unique_lock lock(mutex_);
+  if (verdict_ && !has_failed_) return false;
+  if (!is_welcome_) return true;  // no rank waits for this one yet
+  if (!std::exchange(has_failed_, true)) {
+    lock.unlock();
+    to_hub(Failed{code});
+    lock.lock();
+  }
+  // The hub answers within two seconds, if it lives.
+  changed_.wait_for(lock, 5s, [&] { return is_alike_ || verdict_; });
+  return rank_ == 0 || !is_alike_;
+}
+
+void Control::leave() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (has_left_ || has_failed_) return;
+  }
+  begins(leaving_sequence);
+  awaits(leaving_sequence);
+  all_gather(leaving, "");
+  const std::lock_guard lock(mutex_);
+  has_left_ = true;
+}
+
+void Control::ask_stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (proposed_ >= 0) return;
+  }
+  to_hub(AskStop{});
+}
+
+int64_t Control::agreed_stop() const {
+  const std::lock_guard lock(mutex_);
+  return confirmed_;
+}
+
+bool Control::stops_after(int64_t step) {
+  std::unique_lock lock(mutex_);
+  done_ = step;
+  const auto is_agreeing = [&] {
+    return proposed_ >= 0 && confirmed_ < proposed_ && step >= proposed_;
+  };
+  changed_.wait(lock, [&] { return verdict_ || !is_agreeing(); });
+  if (verdict_) {
+    lock.unlock();
+    check();
+  }
+  return confirmed_ >= 0 && step >= confirmed_;
+}
+
+std::vector<std::string> Control::all_gather(std::string_view what, std::string mine) {
+  WEFT_CHECK(mine.size() <= exchange_limit, "[ranks] {}: {} bytes are too many to exchange.", what,
+             mine.size());
+  to_hub(Part{std::string(what), std::move(mine)});
+  Whole whole;
+  wait_until([this] { return whole_.has_value(); });
+  {
+    const std::lock_guard lock(mutex_);
+    whole = std::move(*whole_);
+    whole_.reset();
+  }
+  for (int rank = 0; rank < size(); ++rank)
+    if (const std::string& other = whole.whats[static_cast<size_t>(rank)]; other != whole.whats[0])
+      throw Error(ErrorKind::usage, "ranks disagree: rank {} (host {}) is at '{}', rank 0 at '{}'.",
+                  rank, host(rank), other, whole.whats[0]);
+  return std::move(whole.parts);
+}
+
+// ---- the control thread
+
+void Control::to_hub(const Message& message) {
+  if (rank_ == 0)
+    network_->post([this, message] { hub_of_all_->hear(0, message); });
+  else
+    network_->send(hub_, message);
+}
+
+void Control::to_rank(int rank, const Message& message) {
+  if (rank == 0) return network_->post([this, message] { hear(message); });
+  if (const auto peer = peer_of_.find(rank); peer != peer_of_.end())
+    network_->send(peer->second, message);
+}
+
+void Control::on_message(int peer, const Message& message) {
+  if (rank_ != 0) {
+    quiet_hub_ = 0;
+    return hear(message);
+  }
+  if (const auto found = rank_of_.find(peer); found != rank_of_.end())
+    hub_of_all_->hear(found->second, message);
+  else if (const auto* hello = std::get_if<Hello>(&message))
+    on_hello(peer, *hello);
+  else
+    network_->close(peer);
+}
+
+void Control::on_hello(int peer, const Hello& hello) {
+  const bool is_rank = hello.rank > 0 && hello.rank < size();
+  if (!is_same_token(hello.token, token_) || !is_rank) return network_->close(peer);
+  network_->trust(peer);
+  if (!peer_of_.contains(hello.rank)) {
+    rank_of_[peer] = hello.rank;
+    peer_of_[hello.rank] = peer;
+  }
+  hub_of_all_->come(hello);
+}
+
+void Control::on_closed(int peer) {
+  if (rank_ != 0) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!is_welcome_) {
+        is_alone_ = true;
+        changed_.notify_all();
+        return;
+      }
+    }
+    return lose_hub("is dead: its connection closed");
+  }
+  const auto found = rank_of_.find(peer);
+  if (found == rank_of_.end()) return;
+  const int rank = found->second;
+  rank_of_.erase(found);
+  peer_of_.erase(rank);
+  hub_of_all_->lose(rank);
+}
+
+void Control::hear(const Message& message) {
+  std::visit([this](const auto& m) { take(m); }, message);
+}
+
+void Control::take(const Welcome& welcome) {
+  const std::lock_guard lock(mutex_);
+  if (std::ssize(welcome.hosts) != size() || std::ssize(welcome.pids) != size()) return;
+  for (size_t i = 0; i < members_.size(); ++i) members_[i] = {welcome.hosts[i], welcome.pids[i]};
+  is_welcome_ = true;
+  changed_.notify_all();
+}
+
+void Control::take(const Whole& whole) {
+  const std::lock_guard lock(mutex_);
+  if (std::ssize(whole.parts) != size() || std::ssize(whole.whats) != size()) return;
+  whole_ = whole;
+  // Once all leave, the first that ends closes its connections before the others have read this.
+  has_left_ = has_left_ || std::ranges::count(whole.whats, leaving) == size();
+  changed_.notify_all();
+}
+
+void Control::take(const Propose& proposal) {
+  int64_t done = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    done = done_;
+    if (done <= proposal.step) proposed_ = proposal.step;
+    changed_.notify_all();
+  }
+  to_hub(Answer{.proposed = proposal.step, .at = done});
+}
+
+void Control::take(const Confirm& confirmed) {
+  const std::lock_guard lock(mutex_);
+  proposed_ = confirmed_ = confirmed.step;
+  changed_.notify_all();
+}
+
+void Control::take(const Alike& /*alike*/) {
+  const std::lock_guard lock(mutex_);
+  is_alike_ = has_left_ = true;
+  changed_.notify_all();
+}
+
+void Control::take(const Verdict& verdict) {
+  bool has_said_why = false;
+  {
+    const std::lock_guard lock(mutex_);
+    has_said_why = has_failed_;  // by a message of its own
+  }
+  conclude(verdict, /*speaks=*/rank_ == 0 && !has_said_why);
+}
+
+void Control::conclude(const Verdict& verdict, bool speaks) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (verdict_ || has_left_) return;
+  }
+  if (speaks) logging::write("error", verdict.text);
+  write_fault(verdict);
+  const std::lock_guard lock(mutex_);
+  verdict_ = verdict;
+  is_lost_ = true;
+  end_at_ = now() + seconds_to_leave;
+  changed_.notify_all();
+}
+
+void Control::write_fault(const Verdict& verdict) const {
+  std::string folder;
+  RankDescription words;
+  {
+    const std::lock_guard lock(mutex_);
+    folder = fault_folder_;
+    words = description_;
+  }
+  if (!folder.empty())
+    comm::write_fault(fmt::format("{}/fault-r{}.txt", folder, rank_),
+                      fmt::format("{}\n\n{}", verdict.text, name(rank_)), progress_.last(), words);
+}
+
+void Control::lose_hub(const std::string& how) {
+  conclude(
+      {.rank = 0,
+       .text = fmt::format("{} {}. This rank had done {} steps.", name(0), how, progress_.step())},
+      /*speaks=*/rank_ == 1);
+}
+
+void Control::on_tick() {
+  const double time = now();
+  const bool in_time = time - std::exchange(last_tick_, time) < tick_seconds + late_seconds;
+  if (end_at_ > 0 && time > end_at_)
+    _exit(static_cast<int>(ErrorKind::rank_lost));  // the training thread does not leave
+  if (!is_welcome()) return;
+  const Beat& beat = progress_.tick(in_time);
+  const bool is_due = ++ticks_ % 2 == 0;
+  if (rank_ != 0) {
+    if (is_due) to_hub(beat);
+    return watch_hub(in_time);
+  }
+  hub_of_all_->hear(0, beat);
+  if (is_due)
+    for (const auto& [rank, peer] : peer_of_) network_->send(peer, beat);
+  hub_of_all_->tick(in_time);
+}
+
+void Control::watch_hub(bool in_time) {
+  quiet_hub_ = in_time ? quiet_hub_ + tick_seconds : 0;
+  if (quiet_hub_ < options_.patience.stopped) return;
+  const bool is_neighbour = host(0) == host(rank_);
+  if (is_neighbour && is_process_stopped(pid(0)))
+    return lose_hub(fmt::format("is stopped, by a signal or a debugger: no word of it for {:.1f} s",
+                                quiet_hub_));
+  if (quiet_hub_ > (is_neighbour ? neighbour_silent : hub_silent))
+    lose_hub(fmt::format("is silent: no word of it for {:.0f} s", quiet_hub_));
+}
+
+}  // namespace weft::comm

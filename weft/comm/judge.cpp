@@ -1,0 +1,85 @@
+#include "weft/comm/judge.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace weft::comm {
+namespace {
+constexpr double steps_of_a_hang = 20;
+constexpr double fresh_seconds = 2;  // a beat that is older says nothing about now
+}  // namespace
+
+Judge::Judge(int size, Patience patience)
+    : patience_(patience), ranks_(static_cast<size_t>(size)) {}
+
+void Judge::hear(int rank, const Beat& beat) {
+  Rank& heard = ranks_[static_cast<size_t>(rank)];
+  heard.beat = beat;
+  heard.quiet_seconds = 0;
+}
+
+void Judge::dismiss(int rank) { ranks_[static_cast<size_t>(rank)].is_judged = false; }
+
+std::optional<Finding> Judge::tick(bool in_time,
+                                   const std::function<std::optional<bool>(int rank)>& is_stopped) {
+  for (Rank& rank : ranks_) rank.quiet_seconds = in_time ? rank.quiet_seconds + tick_seconds : 0;
+  if (auto found = find_silent(is_stopped)) return found;
+  return find_hung();
+}
+
+std::optional<Finding> Judge::find_silent(
+    const std::function<std::optional<bool>(int rank)>& is_stopped) const {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    if (!rank.is_judged || rank.quiet_seconds < patience_.stopped) continue;
+    const int number = static_cast<int>(i);
+    const std::optional<bool> stopped = is_stopped(number);
+    if (stopped == true)
+      return Finding{.kind = Finding::Kind::stopped, .rank = number, .seconds = rank.quiet_seconds};
+    if (rank.quiet_seconds >= (stopped ? patience_.silent_neighbour : patience_.silent))
+      return Finding{.kind = Finding::Kind::silent, .rank = number, .seconds = rank.quiet_seconds};
+  }
+  return std::nullopt;
+}
+
+double Judge::limit() const {
+  double longest = 0;
+  for (const Rank& rank : ranks_) longest = std::max(longest, rank.beat.step_seconds);
+  return std::max(patience_.hang, steps_of_a_hang * longest);
+}
+
+std::optional<Finding> Judge::find_hung() const {
+  const double long_ago = limit();
+  const auto waits_long = [&](const Rank& rank) {
+    return rank.is_judged && rank.beat.awaited > 0 && rank.beat.still_seconds >= long_ago;
+  };
+  Finding found{.kind = Finding::Kind::hung};
+  for (const Rank& rank : ranks_)
+    if (waits_long(rank) && (found.awaited == 0 || rank.beat.awaited < found.awaited))
+      found.awaited = rank.beat.awaited;
+  if (found.awaited == 0) return std::nullopt;
+  for (const Rank& rank : ranks_) {
+    if (!rank.is_judged || rank.beat.awaited != found.awaited) continue;
+    ++found.waiting;
+    found.seconds = std::max(found.seconds, rank.beat.still_seconds);
+  }
+  const auto progress = [&](int rank) {
+    const Beat& beat = last(rank);
+    return std::tuple(beat.step, beat.launch, beat.begun);
+  };
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    if (rank.beat.begun >= found.awaited) continue;
+    // One rank that may still begin it is enough to wait.
+    const bool is_still = rank.beat.still_seconds >= long_ago;
+    if (rank.beat.is_paused || !is_still || rank.quiet_seconds > fresh_seconds) return std::nullopt;
+    const int number = static_cast<int>(i);
+    if (found.rank < 0 || progress(number) < progress(found.rank)) found.rank = number;
+  }
+  if (found.rank >= 0) return found;
+  if (found.seconds < 2 * long_ago) return std::nullopt;
+  found.kind = Finding::Kind::unknown;  // all have begun it
+  return found;
+}
+
+}  // namespace weft::comm

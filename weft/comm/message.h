@@ -1,0 +1,99 @@
+// The messages between rank 0, the hub of the control plane, and the other ranks, and their form in
+// bytes: CBOR arrays (RFC 8949), [kind, field...].
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace weft::comm {
+
+// The first message of a rank: who it is, and the token, which only ranks of this run know.
+struct Hello {
+  std::string token, version, host;
+  int64_t pid = 0;
+  int rank = 0, size = 0;
+  bool operator==(const Hello&) const = default;
+};
+// The hub's answer once all ranks have come: hosts and pids by rank.
+struct Welcome {
+  std::vector<std::string> hosts;
+  std::vector<int64_t> pids;
+  bool operator==(const Welcome&) const = default;
+};
+// How far a rank is. Hub and ranks send it every beat_interval; that of the hub says that it lives.
+struct Beat {
+  int64_t step = 0;           // updates that are done
+  int64_t launch = -1;        // of the next one; -1: unknown
+  uint64_t begun = 0;         // the last collective that the rank began
+  uint64_t awaited = 0;       // the collective that it awaits; 0: none
+  bool is_paused = true;      // compiles, evaluates or saves, which may take any time
+  double still_seconds = 0;   // since the fields above changed, as the rank's control thread counts
+  double step_seconds = 0;    // of the longest of the last steps
+  double busy_seconds = 0;    // in steps so far, without waiting for others
+  double waited_seconds = 0;  // for others so far
+  bool operator==(const Beat&) const = default;
+};
+// A rank's part of an all_gather, and all parts in the order of ranks.
+struct Part {
+  std::string what, bytes;
+  bool operator==(const Part&) const = default;
+};
+inline constexpr std::string_view leaving = "leave";  // the last all_gather of a run
+// For the judge it is a collective, after all others.
+inline constexpr uint64_t leaving_sequence = uint64_t{1} << 62;
+struct Whole {
+  std::vector<std::string> whats, parts;
+  bool operator==(const Whole&) const = default;
+};
+// A rank wants all to stop. The hub proposes a step; each rank that has not passed it accepts it,
+// and goes no further until the hub confirms the step or proposes a later one.
+struct AskStop {
+  bool operator==(const AskStop&) const = default;
+};
+struct Propose {
+  int64_t step = 0;
+  bool operator==(const Propose&) const = default;
+};
+struct Answer {
+  int64_t proposed = 0, at = 0;  // `at` > proposed: refused
+  bool operator==(const Answer&) const = default;
+};
+struct Confirm {
+  int64_t step = 0;
+  bool operator==(const Confirm&) const = default;
+};
+// A rank is about to end with this exit code, and waits for Alike or a Verdict.
+struct Failed {
+  int code = 0;
+  bool operator==(const Failed&) const = default;
+};
+// All ranks failed with one code: one of them prints why.
+struct Alike {
+  bool operator==(const Alike&) const = default;
+};
+// A rank is lost, and all end. -1: nobody knows which one.
+struct Verdict {
+  int rank = -1;
+  std::string text;
+  bool operator==(const Verdict&) const = default;
+};
+
+using Message = std::variant<Hello, Welcome, Beat, Part, Whole, AskStop, Propose, Answer, Confirm,
+                             Failed, Alike, Verdict>;
+
+// A message is preceded by its bytes, as 4 bytes, the highest first. Strangers, who have not said
+// Hello yet, may send small ones alone.
+constexpr size_t header_bytes = 4, message_limit = size_t{64} << 20, stranger_limit = 4096;
+
+std::string encode(const Message& message);  // without the header
+// Throws Error(failed) for bytes that are no message.
+Message decode(std::string_view bytes);
+
+std::string header_of(size_t bytes);
+size_t bytes_after(std::string_view header);  // of the message that follows the header
+
+}  // namespace weft::comm

@@ -1,0 +1,60 @@
+#include "weft/comm/progress.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "weft/base/host/stopwatch.h"
+#include "weft/comm/judge.h"
+
+namespace weft::comm {
+namespace {
+constexpr auto relaxed = std::memory_order_relaxed;
+}  // namespace
+
+void Progress::beat(int64_t step, int launch) {
+  if (const int64_t before = step_.load(relaxed); step != before) {
+    const double time = now();
+    if (step_since_ > 0 && step == before + 1) end_step(time);
+    step_since_ = time;
+    waited_before_ = waited_.load(relaxed);
+    step_.store(step, relaxed);
+  }
+  launch_.store(launch, relaxed);
+}
+
+void Progress::end_step(double time) {
+  const double took = time - step_since_, waited = waited_.load(relaxed) - waited_before_;
+  steps_[next_of_steps_++ % steps_.size()] = took;
+  longest_step_.store(*std::ranges::max_element(steps_), relaxed);
+  busy_.store(busy_.load(relaxed) + std::max(0.0, took - waited), relaxed);
+  has_stepped_.store(true, relaxed);
+}
+
+void Progress::awaits(uint64_t sequence) {
+  awaits_since_ = now();
+  awaited_.store(sequence, relaxed);
+}
+
+void Progress::goes_on() {
+  awaited_.store(0, relaxed);
+  waited_.store(waited_.load(relaxed) + (now() - awaits_since_), relaxed);
+}
+
+const Beat& Progress::tick(bool in_time) {
+  Beat beat{.step = step(),
+            .launch = launch_.load(relaxed),
+            .begun = begun_.load(relaxed),
+            .awaited = awaited_.load(relaxed),
+            .is_paused = pauses_.load(relaxed) > 0 || !has_stepped_.load(relaxed)};
+  const auto progress = [](const Beat& b) {
+    return std::tuple(b.step, b.launch, b.begun, b.awaited, b.is_paused);
+  };
+  if (progress(beat) == progress(last_))
+    beat.still_seconds = last_.still_seconds + (in_time ? tick_seconds : 0);
+  beat.step_seconds = longest_step_.load(relaxed);
+  beat.busy_seconds = busy_.load(relaxed);
+  beat.waited_seconds = seconds_awaited();
+  return last_ = beat;
+}
+
+}  // namespace weft::comm

@@ -1,0 +1,48 @@
+// How far the training thread of a rank is. It notes its progress by relaxed stores; the control
+// thread reads it, and counts for how long it has not moved.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "weft/comm/message.h"
+
+namespace weft::comm {
+
+class Progress {
+ public:
+  // For the training thread, as in World.
+  void beat(int64_t step, int launch);
+  void begins(uint64_t sequence) { begun_.store(sequence, std::memory_order_relaxed); }
+  void awaits(uint64_t sequence);
+  void goes_on();
+  void pause(bool begins) { pauses_.fetch_add(begins ? 1 : -1, std::memory_order_relaxed); }
+
+  // For any thread.
+  int64_t step() const { return step_.load(std::memory_order_relaxed); }
+  double seconds_awaited() const { return waited_.load(std::memory_order_relaxed); }
+
+  // For the control thread, every tick. Where it ran late, the time since the last tick is unknown
+  // and does not count. A rank is paused until its first step has shown how long steps take.
+  const Beat& tick(bool in_time);
+  const Beat& last() const { return last_; }
+
+ private:
+  void end_step(double time);
+
+  std::atomic<int64_t> step_{0};
+  std::atomic<int> launch_{-1}, pauses_{0};
+  std::atomic<uint64_t> begun_{0}, awaited_{0};
+  std::atomic<double> busy_{0}, waited_{0}, longest_step_{0};  // seconds
+  std::atomic<bool> has_stepped_{false};
+
+  // Of the training thread.
+  double awaits_since_ = 0, step_since_ = 0, waited_before_ = 0;
+  std::array<double, 8> steps_{};  // seconds of the last ones
+  size_t next_of_steps_ = 0;
+
+  Beat last_;  // of the control thread
+};
+
+}  // namespace weft::comm
