@@ -19,7 +19,7 @@ using namespace weft::test;
 namespace {
 const char* const recipe =
     "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
-    "num_attention_heads: 2}}\ndata: {dataset: addition, digits: 1}\n"
+    "num_attention_heads: 2, dropout: 0}}\ndata: {dataset: addition, digits: 1}\n"
     "train: {steps: 30, global_batch_size: 4}\neval: {every: 10, batch_size: 4}\n"
     "checkpoint: {every: 10}\nlog: {every: 1}\n";
 
@@ -57,16 +57,20 @@ pid_t pid_of_rank(const Workplace& place, int rank) {
 
 }  // namespace
 
-TEST_CASE("ranks train replicas, of which rank 0 alone writes a run with the bits of one rank") {
+TEST_CASE("ranks share out batches, and write a run with the bits of one rank that accumulates") {
   const RanksPlace ranks, alone;
   const Outcome outcome = ranks.weft(RanksPlace::command());
   CAPTURE(outcome.err);
   REQUIRE(outcome.code == 0);
   CHECK(!says(outcome.out, "[rank 1]"));
   CHECK(outcome.err.empty());
-  REQUIRE(alone.weft({"train", "tiny.yaml"}).code == 0);
-  check_equal(ranks.path("runs/tiny/checkpoints/latest"),
-              alone.path("runs/tiny/checkpoints/latest"));
+  CHECK(says(outcome.out, "shared out to 2 ranks"));
+  REQUIRE(alone.weft({"train", "tiny.yaml", "--train.micro_batch_size", "2"}).code == 0);
+  for (const std::string file : {"model.safetensors", "state-optimizer.safetensors", "rng.json"}) {
+    CAPTURE(file);
+    const std::string path = "runs/tiny/checkpoints/latest/" + file;
+    CHECK(ranks.read(path) == alone.read(path));
+  }
 }
 
 TEST_CASE("a signal to one rank or to the launcher stops all after one step, and the run goes on") {
@@ -127,6 +131,11 @@ TEST_CASE("what ranks cannot do is refused in one line") {
   CHECK(refused({"launch", "-n", "2"}, "needs what to start") == "");
   CHECK(refused({"launch", "-n", "0", "train", "tiny.yaml"}, "1 to 1024") == "");
   CHECK(refused(RanksPlace::command({"--steps", "-1"}), "train.steps") == "");
+  CHECK(refused(RanksPlace::command({"--batch", "5"}), "Got 5. Hint: 4 or 6.") == "");
+  CHECK(refused(RanksPlace::command({"--parallel.dp", "3"}),
+                "parallel.dp is 3, and the run has 2 ranks. Hint: weft launch -n 3") == "");
+  CHECK(refused({"train", "tiny.yaml", "--parallel.dp", "2"},
+                "parallel.dp is 2, and the run has one rank.") == "");
   CHECK(refused(RanksPlace::command({"--no.such", "1"}), "no.such") == "");
   CHECK(fails_with(place.weft({"generate", "runs/tiny"}, {{"RANK", "0"}, {"WORLD_SIZE", "4"}}),
                    usage, "does not run on several ranks, and torchrun started 4") == "");

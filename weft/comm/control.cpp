@@ -13,6 +13,7 @@
 #include "weft/base/host/stopwatch.h"
 #include "weft/base/logging.h"
 #include "weft/comm/fault.h"
+#include "weft/comm/shared.h"
 
 namespace weft::comm {
 namespace {
@@ -86,6 +87,24 @@ void Control::leave() {
   all_gather(leaving, "");
   const std::lock_guard lock(mutex_);
   has_left_ = true;
+}
+
+std::shared_ptr<Communicator> Control::communicator() {
+  if (communicator_ != nullptr) return communicator_;
+  if (local_size() < size())
+    throw Error(ErrorKind::usage,
+                "ranks of several hosts cannot exchange values yet: {} is on {}, rank 0 on {}.",
+                name(rank_), host(rank_), host(0));
+  communicator_ = shared_communicator(
+      {.rank = rank_,
+       .size = size(),
+       .exchange = [this](const std::string& mine) { return all_gather("the ranks", mine); },
+       .check = [this] { check(); },
+       .begins = [this](uint64_t sequence) { begins(sequence); },
+       .awaits = [this](uint64_t sequence) { awaits(sequence); },
+       .goes_on = [this] { goes_on(); },
+       .describe = [this](auto words) { describe_by({.launch = {}, .collective = words}); }});
+  return communicator_;
 }
 
 void Control::ask_stop() {

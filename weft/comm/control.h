@@ -47,6 +47,8 @@ class Control : public World {
   bool fails(int code) override;
   void leave() override;
 
+  std::shared_ptr<Communicator> communicator() override;
+
   void ask_stop() override;
   int64_t agreed_stop() const override;
   bool stops_after(int64_t step) override;
@@ -100,6 +102,7 @@ class Control : public World {
   int64_t proposed_ = -1, confirmed_ = -1, done_ = 0;
   RankDescription description_;
   std::string fault_folder_, saved_;
+  std::shared_ptr<Communicator> communicator_;  // of the training thread
 
   // Of the control thread.
   double last_tick_ = 0, quiet_hub_ = 0, end_at_ = 0;

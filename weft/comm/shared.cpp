@@ -20,6 +20,7 @@
 #include "weft/base/host/parallel.h"
 #include "weft/base/memory/alignment.h"
 #include "weft/comm/combine.h"
+#include "weft/ir/origin.h"
 #include "weft/ops/collective.h"
 
 namespace weft::comm {
@@ -152,6 +153,10 @@ class Shared : public Communicator {
       boards_.push_back(map(rank, pid, board, sizeof(Board), PROT_READ | PROT_WRITE));
     }
     peers.exchange("mapped");  // a rank that ends now takes its files along
+    peers.describe([names = names_](uint64_t sequence) {
+      const std::string* const name = (*names)[sequence % most_under_way].load();
+      return name == nullptr ? "" : fmt::format("{} of the run, {}", sequence, *name);
+    });
   }
 
   std::vector<std::string> exchange(const std::string& mine) override {
@@ -182,6 +187,13 @@ class Shared : public Communicator {
   Board::Entry& entry(int rank, uint64_t sequence) const {
     return board(rank).entries[sequence % most_under_way];
   }
+  void begins(uint64_t sequence, const std::string& name) const {
+    (*names_)[sequence % most_under_way].store(&name);
+    peers_.begins(sequence);
+  }
+  void awaits(uint64_t sequence) const { peers_.awaits(sequence); }
+  void goes_on() const { peers_.goes_on(); }
+
   void announce(Progress what, uint64_t sequence) const {
     Board& own = board(rank());
     (entry(rank(), sequence).*what).store(sequence);
@@ -227,6 +239,9 @@ class Shared : public Communicator {
   std::unique_ptr<Descriptor> board_file_;
   std::vector<std::unique_ptr<Mapping>> memories_, boards_;  // by rank
   uint64_t sequence_ = 0;
+  // What the last collectives are, in words that live as long as the process.
+  using Names = std::array<std::atomic<const std::string*>, most_under_way>;
+  std::shared_ptr<Names> names_ = std::make_shared<Names>();
 };
 
 // A Round is one collective of a plan. Its operand is published by one kernel, and the others' are
@@ -240,6 +255,9 @@ class Round {
         operand_at_(launch.operands[0].at.offset * static_cast<int64_t>(size_of(dtype_))),
         result_at_(launch.results[0].at.offset * static_cast<int64_t>(size_of(dtype_))),
         operand_bytes_(launch.operands[0].value.type().bytes()),
+        name_(interned(launch.module.empty()
+                           ? launch.kernel
+                           : fmt::format("{} ({})", launch.kernel, launch.module))),
         addresses_(static_cast<size_t>(ranks.size())) {
     WEFT_ASSERT(what_.ranks == ranks.size(), "{} of {} ranks among {}", launch.kernel, what_.ranks,
                 ranks.size());
@@ -251,6 +269,7 @@ class Round {
   void begin(const void* operand, void* result) {
     result_ = static_cast<std::byte*>(result) + result_at_;
     sequence_ = ranks_.next();
+    ranks_.begins(sequence_, name_);
     Board::Entry& own = ranks_.entry(ranks_.rank(), sequence_);
     const auto* const from = static_cast<const std::byte*>(operand) + operand_at_;
     own.operand = ranks_.memory().offset(from);
@@ -261,6 +280,7 @@ class Round {
   }
 
   void end() {
+    ranks_.awaits(sequence_);
     ranks_.wait_for(&Board::Entry::ready, sequence_);
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const Board::Entry& theirs = ranks_.entry(rank, sequence_);
@@ -282,6 +302,7 @@ class Round {
     }
     ranks_.announce(&Board::Entry::done, sequence_);
     if (!is_small()) ranks_.wait_for(&Board::Entry::done, sequence_);
+    ranks_.goes_on();
   }
 
  private:
@@ -340,7 +361,8 @@ class Round {
   DType dtype_;
   int64_t operand_at_, result_at_;  // bytes in their slots
   size_t operand_bytes_;
-  int64_t elements_ = 0, outer_ = 1;         // of the result
+  int64_t elements_ = 0, outer_ = 1;  // of the result
+  const std::string& name_;
   std::vector<const std::byte*> addresses_;  // of the ranks' operands
   std::byte* result_ = nullptr;
   uint64_t sequence_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "weft/device/link.h"
 #include "weft/ir/op_def.h"
 
 namespace weft {
@@ -60,6 +61,10 @@ double flops_per_s_of(const Launch& launch, const MachineSpec& machine) {
 Roofline roofline(const Launch& launch, const MachineSpec& machine) {
   if (!machine.known() || launch.kind == Launch::Kind::transfer)
     return {};  // overlaps with kernels
+  if (launch.kind == Launch::Kind::collective)
+    return {0, machine.link == nullptr
+                   ? 0
+                   : exchange_seconds(launch, *machine.link, machine.bytes_per_s)};
   return {launch.flops / flops_per_s_of(launch, machine), launch.bytes / machine.bytes_per_s};
 }
 
@@ -109,7 +114,7 @@ double missed_bytes(const Reread& reread, const MachineSpec& machine) {
 double likely_seconds(const Launch& launch, const MachineSpec& machine) {
   const Roofline best = roofline(launch, machine);
   if (!machine.sustained || launch.kind == Launch::Kind::transfer ||
-      launch.kind == Launch::Kind::await)
+      launch.kind == Launch::Kind::await || launch.kind == Launch::Kind::collective)
     return best.seconds();
   const Sustained& sustained = *machine.sustained;
   double compute = sustained.streams, memory = sustained.streams;

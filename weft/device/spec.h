@@ -11,6 +11,8 @@
 
 namespace weft {
 
+struct Link;
+
 // Sustained holds the fractions of the peaks that each kind of kernel sustains.
 struct Sustained {
   double products = 1;   // for deep matrix products
@@ -37,6 +39,7 @@ struct MachineSpec {
   // These are the streaming multiprocessors of a GPU, which share the L2 cache; 0: unknown.
   int processors = 0;
   double second_level_cache = 0;  // bytes
+  const Link* link = nullptr;  // between ranks (device/link.h); null: their exchanges take no time
   // These are measured peaks of 16-bit products and of copies; 0: not measured. Planned times use
   // the data sheet's peaks above, so that devices compare; as_measured() substitutes these.
   double measured_half_flops_per_s = 0, measured_bytes_per_s = 0;

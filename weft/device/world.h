@@ -15,6 +15,8 @@
 
 namespace weft {
 
+class Communicator;
+
 // A RankDescription puts into words what messages name. The control thread calls these functions
 // at any time, so they own what they read.
 struct RankDescription {
@@ -80,6 +82,12 @@ class World {
   virtual bool fails(int /*code*/) { return true; }
   // This rank ends well, with 0 or exit_saved: waits until all ranks do.
   virtual void leave() {}
+
+  // ---- values
+
+  // Returns what exchanges values between the ranks (weft/device/communicator.h); null for one
+  // rank. Throws Error(usage) for ranks of several hosts.
+  virtual std::shared_ptr<Communicator> communicator() { return nullptr; }
 
   // ---- agreement
 

@@ -285,6 +285,7 @@ bool needs_conversion(const Source& source, DType dtype) {
 bool can_map(const Wanted& wanted, const Variable& variable) {
   const Source& source = wanted.sources.front();
   if (wanted.sources.size() > 1 || needs_conversion(source, variable.dtype())) return false;
+  if (!variable.state()->ranges.empty()) return false;
   const Storage& storage = *variable.state()->storage;
   const auto address = reinterpret_cast<uintptr_t>(source.file->bytes(*source.entry).data());
   return address % size_of(variable.dtype()) == 0 && !storage.is_on_device() && !storage.file();
@@ -342,6 +343,18 @@ void convert(const Source& source, const Part& part, bool is_mapped) {
   if (is_mapped) release_pages(source.file->bytes());
 }
 
+// Keeps the part that this process has of a variable.
+void take_part(const Variable& whole, const Variable& part) {
+  Storage& storage = *part.state()->storage;
+  std::byte* to = storage.on_host().data;
+  const std::byte* const from = whole.bytes().data();
+  for (const PartRange& range : part.state()->ranges) {
+    std::memcpy(to, from + range.from, range.bytes);
+    to += range.bytes;
+  }
+  storage.note_write();
+}
+
 Loaded load_fitting(Fitting fitting, const NamedVariables& variables, const LoadOptions& options) {
   Loaded& loaded = fitting.found();
   // Copies release the pages of a file, so they come before any variable can write to them.
@@ -354,7 +367,9 @@ Loaded load_fitting(Fitting fitting, const NamedVariables& variables, const Load
       continue;
     }
     loaded.copied_bytes += variable.type().bytes();
-    Part part{variable, wanted->part()};
+    const bool is_part = !variable.state()->ranges.empty();
+    const Variable whole = is_part ? Variable(variable.name(), variable.type()) : variable;
+    Part part{whole, wanted->part()};
     for (const Source& source : wanted->sources) {
       const bool is_mapped = options.map || source.file->buffer()->in_file;  // else it is memory
       if (needs_conversion(source, part.type.dtype))
@@ -363,6 +378,7 @@ Loaded load_fitting(Fitting fitting, const NamedVariables& variables, const Load
         copy_as_it_is(source, part, is_mapped);
       part.offset += part.type.bytes();
     }
+    if (is_part) take_part(whole, variable);
   }
   for (const auto& [source, variable] : to_map) {
     variable->adopt(source->file->buffer(*source->entry));

@@ -5,6 +5,7 @@
 
 #include "weft/base/host/parallel.h"
 #include "weft/base/memory/memory.h"
+#include "weft/device/link.h"
 #include "weft/device/registry.h"
 #include "weft/runtime/footprint.h"
 #include "weft/runtime/summary.h"
@@ -46,6 +47,17 @@ void put_down(std::vector<TimeBill>& bills, const TimeBill& more) {
     same->seconds += more.seconds;
 }
 
+// Adds a collective that an update runs so many times.
+void put_down(PlanAnswer& answer, const Launch& collective, int64_t times,
+              const MachineSpec& machine) {
+  auto same = std::ranges::find(answer.exchanges, collective.kernel, &Exchange::op);
+  if (same == answer.exchanges.end())
+    same = answer.exchanges.insert(same, {.op = collective.kernel});
+  same->count += times;
+  same->bytes_sent += static_cast<double>(times) * bytes_sent(collective);
+  answer.exchange_seconds += static_cast<double>(times) * roofline(collective, machine).seconds();
+}
+
 // Adds what one step takes, and what its executions add to an update.
 void add(PlanAnswer& answer, const PlannedStep& step, const KernelLibrary& device,
          const MachineSpec& machine) {
@@ -64,6 +76,10 @@ void add(PlanAnswer& answer, const PlannedStep& step, const KernelLibrary& devic
   for (const Launch& kernel : step.plan->launches) {
     if (kernel.rematerialized) answer.rematerialized += step.per_update;
     if (kernel.kind == Launch::Kind::transfer || kernel.kind == Launch::Kind::await) continue;
+    if (kernel.kind == Launch::Kind::collective) {
+      put_down(answer, kernel, step.per_update, machine);
+      continue;
+    }
     const Roofline best = roofline(kernel, machine);
     in_kernels += best.seconds();
     put_down(answer.time, {.work = best.compute_bound() ? TimeBill::Work::arithmetic
@@ -71,6 +87,12 @@ void add(PlanAnswer& answer, const PlannedStep& step, const KernelLibrary& devic
                            .is_again = kernel.rematerialized,
                            .seconds = times * best.seconds()});
   }
+  MachineSpec apart = machine;
+  apart.link = nullptr;
+  const bool is_likely = one.likely_seconds > 0;
+  const double alone =
+      is_likely ? likely_seconds(*step.plan, apart) : planned_seconds(*step.plan, apart);
+  answer.exposed_seconds += times * ((is_likely ? one.likely_seconds : one.seconds) - alone);
   put_down(answer.time,
            {.work = TimeBill::Work::transfers, .seconds = times * (one.seconds - in_kernels)});
 }

@@ -41,6 +41,13 @@ struct TimeBill {
   double seconds = 0;
 };
 
+// An Exchange is the collectives of one operation in an update.
+struct Exchange {
+  std::string op;  // "all_reduce"
+  int64_t count = 0;
+  double bytes_sent = 0;  // by each rank
+};
+
 // A Refusal says why steps do not fit within the question's limit of memory.
 struct Refusal {
   std::string message;     // of the step that needs most: "train: ..."
@@ -71,12 +78,15 @@ struct PlanAnswer {
   // memory limit; 0: this answer is that one, or it was not asked for.
   size_t unlimited_bytes = 0;
   double unlimited_seconds = 0;
-  int64_t rematerialized = 0;    // kernels of an update
-  bool on_host = true;           // the operands of kernels are in host memory
-  std::string basis = {};        // MachineSpec::basis
-  std::string device_name = {};  // "NVIDIA H200"; "": unknown, or the host
-  size_t device_bytes = 0;       // available to a run there; 0: unknown, or the host
-  std::string machine = {};      // KernelChooser::machine()
+  std::vector<Exchange> exchanges = {};  // with other ranks
+  double exchange_seconds = 0;           // of an update, planned
+  double exposed_seconds = 0;            // of these, those in which kernels wait
+  int64_t rematerialized = 0;            // kernels of an update
+  bool on_host = true;                   // the operands of kernels are in host memory
+  std::string basis = {};                // MachineSpec::basis
+  std::string device_name = {};          // "NVIDIA H200"; "": unknown, or the host
+  size_t device_bytes = 0;               // available to a run there; 0: unknown, or the host
+  std::string machine = {};              // KernelChooser::machine()
   // `kernels` is KernelChooser::selection(): a resumed run uses these kernels again.
   std::map<std::string, std::string> kernels = {};
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/memory/storage.h"
 #include "weft/base/numbers/hash.h"
 #include "weft/data/loader.h"
 #include "weft/train/experiment.h"
@@ -120,7 +121,7 @@ size_t Experiment::data_bytes() const {
 StateBlocks blocks_of(const std::vector<Variable>& variables) {
   StateBlocks blocks;
   for (const Variable& variable : variables)
-    blocks.push_back({variable.category(), variable.type().bytes()});
+    blocks.push_back({variable.category(), variable.state()->storage->bytes()});
   return blocks;
 }
 StateBlocks joined(StateBlocks first, const StateBlocks& second) {

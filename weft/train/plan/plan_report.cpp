@@ -7,9 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/host/isa.h"
+#include "weft/device/link.h"
 #include "weft/io/json.h"
 #include "weft/ir/graph.h"
 #include "weft/nn/block_activations.h"
+#include "weft/train/plan/plan_run.h"
 #include "weft/train/run/report.h"
 
 namespace weft::train {
@@ -40,6 +42,8 @@ RunReport make_report(const Experiment& experiment, PlanAnswer answer) {
   report.samples = experiment.train->size();
   report.global_batch = experiment.global_batch;
   report.micro_batch = experiment.micro_batch;
+  report.ranks = experiment.ranks();
+  if (report.ranks > 1) report.link = link_of(experiment, report.device_name).name;
   report.steps = experiment.total_steps;
   report.steps_per_epoch = experiment.steps_per_epoch;
   report.units = static_cast<double>(experiment.global_batch * experiment.units_per_sample());
@@ -50,6 +54,22 @@ RunReport make_report(const Experiment& experiment, PlanAnswer answer) {
 }
 
 namespace {
+std::string shared_out(const RunReport& report) {
+  const bool accumulates = report.micro_batch * report.ranks < report.global_batch;
+  return fmt::format("shared out to {} ranks{}", report.ranks,
+                     accumulates ? fmt::format(", {} samples at a time", report.micro_batch) : "");
+}
+double bytes_sent(const RunReport& report) {
+  double bytes = 0;
+  for (const Exchange& each : report.exchanges) bytes += each.bytes_sent;
+  return bytes;
+}
+int64_t collectives(const RunReport& report) {
+  int64_t count = 0;
+  for (const Exchange& each : report.exchanges) count += each.count;
+  return count;
+}
+
 std::string sizes_text(size_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
 std::string place_of(const RunReport& report) {
@@ -127,7 +147,8 @@ std::string to_table(const RunReport& report) {
   row("data", count(report.samples),
       fmt::format("samples, {} steps per epoch", report.steps_per_epoch));
   row("batch", fmt::format("{}", report.global_batch),
-      report.micro_batch == report.global_batch
+      report.ranks > 1 ? shared_out(report)
+      : report.micro_batch == report.global_batch
           ? ""
           : fmt::format("in micro-batches of {}", report.micro_batch));
   row("steps", fmt::format("{}", report.steps));
@@ -164,6 +185,14 @@ std::string to_table(const RunReport& report) {
                     bytes(report.data_bytes), bytes(report.runtime_bytes)));
   row("work", amount_text(report.flops, "FLOP"),
       fmt::format("per update, with {} of memory traffic", bytes_text(report.bytes)));
+  if (report.ranks > 1)
+    row("exchange", bytes_text(bytes_sent(report)),
+        fmt::format("sent by each rank per update over {}, in {} collectives{}", report.link,
+                    collectives(report),
+                    report.exchange_seconds > 0 ? fmt::format(": {}, of which {} are exposed",
+                                                              time_text(report.exchange_seconds),
+                                                              time_text(report.exposed_seconds))
+                                                : ""));
   if (report.likely_seconds > 0)
     row("expected", time_text(report.likely_seconds),
         "per update, at the speed that such kernels usually reach");
@@ -180,6 +209,10 @@ std::string to_table(const RunReport& report) {
   if (report.seconds > 0 && report.usd_per_hour)
     row("cost", cost_text(cost(report.total_seconds(), *report.usd_per_hour)),
         fmt::format("at best, at {} per hour", cost_text(*report.usd_per_hour)));
+  if (report.ranks > 1) text += "\n";
+  for (const Exchange& each : report.exchanges)
+    text += fmt::format("{:<16}{:>6} times{:>12} sent\n", each.op, each.count,
+                        bytes_text(each.bytes_sent));
   for (const PlannedStep& step : report.plans) {
     text += fmt::format("\n{}: {} kernels, {} of arena at its peak\n", step.name,
                         step.plan->launches.size(), bytes(step.plan->arena_bytes));
@@ -260,6 +293,17 @@ std::string to_json(const RunReport& report) {
   for (const Bill& bill : report.state) all[bill.purpose.key] = bill.bytes;
   if (!report.device_name.empty()) all["device_name"] = report.device_name;
   if (report.device_bytes > 0) all["device_bytes"] = report.device_bytes;
+  if (report.ranks > 1) {
+    json exchanges = json::array();
+    for (const Exchange& each : report.exchanges)
+      exchanges.push_back(
+          {{"op", each.op}, {"count", each.count}, {"bytes_sent", each.bytes_sent}});
+    all["ranks"] = report.ranks;
+    all["link"] = report.link;
+    all["exchanges"] = std::move(exchanges);
+    all["exchange_seconds"] = report.exchange_seconds;
+    all["exposed_seconds"] = report.exposed_seconds;
+  }
   if (report.usd_per_hour) all["usd"] = cost(report.total_seconds(), *report.usd_per_hour);
   return io::json_text(all, 2) + "\n";
 }

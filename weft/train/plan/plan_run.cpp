@@ -9,6 +9,9 @@
 #include "weft/base/host/stopwatch.h"
 #include "weft/base/memory/memory.h"
 #include "weft/base/numbers/quantity.h"
+#include "weft/device/link.h"
+#include "weft/device/world.h"
+#include "weft/ir/mesh.h"
 #include "weft/planner/planner.h"
 #include "weft/train/plan/advice.h"
 
@@ -86,6 +89,24 @@ std::unique_ptr<PlannedRun> planned(RunQuestion run, PlanAnswer found) {
 }
 }  // namespace
 
+namespace {
+// Returns the mesh of the ranks that a recipe asks for; null for one.
+std::shared_ptr<const Mesh> planned_mesh(const Recipe& recipe) {
+  const int64_t ranks = recipe->parallel.dp.value_or(world().size());
+  if (ranks == 1) return nullptr;
+  return std::make_shared<Mesh>(Mesh{.axes = {mesh_axis(std::string(data_axis), ranks, 0)}});
+}
+MachineSpec with_link(const Experiment& experiment, MachineSpec machine) {
+  if (experiment.ranks() > 1) machine.link = &link_of(experiment, machine.name);
+  return machine;
+}
+}  // namespace
+
+const Link& link_of(const Experiment& experiment, std::string_view device) {
+  const std::optional<std::string>& asked = experiment.recipe->parallel.link;
+  return asked ? *find_link(*asked) : usual_link(device, experiment.ranks());
+}
+
 PlanQuestion question_of(const Experiment& experiment, const Steps& steps,
                          const MachineSpec& machine) {
   const std::string& device = experiment.recipe->train.device;
@@ -98,14 +119,17 @@ PlanQuestion question_of(const Experiment& experiment, const Steps& steps,
                    blocks_of(steps.accumulators())});
   return {.steps = {},
           .device = device,
-          .machine = machine,
+          .machine = with_link(experiment, machine),
           .options = step_options(experiment, device),
           .state = std::move(state),
           .data_bytes = experiment.data_bytes()};
 }
 
 RunQuestion ask(const Recipe& recipe, const MachineSpec& machine) {
-  RunQuestion run{.experiment = make_experiment(recipe, {.initialize = false}), .question = {}};
+  RunQuestion run{
+      .experiment = make_experiment(recipe, {.initialize = false, .mesh = planned_mesh(recipe)}),
+      .question = {}};
+  share_out(run.experiment);
   Steps steps(run.experiment, "null:" + recipe->train.device);
   run.question = question_of(run.experiment, steps, machine);
   run.question.steps = steps.captured();

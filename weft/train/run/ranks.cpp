@@ -9,8 +9,11 @@
 #include "weft/base/memory/buffer.h"
 #include "weft/base/memory/storage.h"
 #include "weft/base/numbers/hash.h"
+#include "weft/device/communicator.h"
 #include "weft/device/registry.h"
 #include "weft/device/world.h"
+#include "weft/ir/mesh.h"
+#include "weft/ir/variable.h"
 #include "weft/runtime/executable.h"
 
 namespace weft::train {
@@ -18,8 +21,8 @@ namespace {
 uint64_t hash_of(const std::vector<Variable>& variables) {
   uint64_t hash = 0;
   for (const Variable& variable : variables) {
-    const auto& buffer = variable.state()->storage->buffer();  // null: zeros
-    if (buffer != nullptr)
+    const auto& buffer = variable.state()->storage->buffer();   // null: zeros
+    if (buffer != nullptr && variable.state()->ranges.empty())  // else each rank has another part
       hash = hash_combine(hash, hash_bytes(buffer->data, variable.state()->storage->bytes()));
   }
   return hash;
@@ -33,14 +36,28 @@ uint64_t hash_of_plans(Steps& steps) {
 }
 }  // namespace
 
-void check_ranks(const Recipe& recipe) {
-  if (world().size() == 1) return;
+std::shared_ptr<const Mesh> mesh_of_ranks(const Recipe& recipe) {
+  const int64_t ranks = world().size(), asked = recipe->parallel.dp.value_or(ranks);
+  if (asked != ranks)
+    recipe.refuse(
+        keys::parallel::dp,
+        fmt::format("parallel.dp is {}, and the run has {}. Hint: weft launch -n {} "
+                    "train ...",
+                    asked, ranks == 1 ? "one rank" : fmt::format("{} ranks", ranks), asked));
+  if (ranks == 1) return nullptr;
   const KernelLibrary& device = library(recipe->train.device);
   if (!device.memory().is_host())
     throw Error(ErrorKind::usage,
                 "train.device {} does not run on several ranks yet. Hint: --device cpu, or one "
                 "rank.",
                 device.name());
+  return std::make_shared<Mesh>(
+      Mesh{.axes = {mesh_axis(std::string(data_axis), ranks, world().rank())},
+           .communicator = world().communicator()});
+}
+
+bool agreed(bool mine) {
+  return world().broadcast("what rank 0 decides", mine ? "yes" : "no") == "yes";
 }
 
 void must_be_alike(const Experiment& experiment, Steps& steps) {

@@ -1,16 +1,20 @@
-// What a run does as one of several ranks (weft/device/world.h). As yet every rank computes the
-// whole step; rank 0 alone writes the run's folder and the screen.
+// What a run does as one of several ranks (weft/device/world.h), which share out each batch. Rank 0
+// alone writes the run's folder, but for the tensors of checkpoints, and the screen.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "weft/train/experiment.h"
 #include "weft/train/run/steps.h"
 
 namespace weft::train {
 
-// Throws Error(usage) where a run of this recipe cannot have several ranks.
-void check_ranks(const Recipe& recipe);
+// Returns the mesh of the ranks of this process' world; null for one rank. Throws Error(usage)
+// where a run of this recipe cannot have so many.
+std::shared_ptr<const Mesh> mesh_of_ranks(const Recipe& recipe);
+// Returns what rank 0 says.
+bool agreed(bool mine);
 // Throws Error(usage) where ranks have other recipes, data, plans or weights than rank 0. All ranks
 // call it.
 void must_be_alike(const Experiment& experiment, Steps& steps);

@@ -25,6 +25,8 @@ namespace weft::train {
 struct RunReport : PlanAnswer {
   std::string model, device;
   int64_t parameters = 0, samples = 0, global_batch = 0, micro_batch = 0;
+  int64_t ranks = 1;      // that share out a batch
+  std::string link = {};  // between them
   int64_t steps = 0, steps_per_epoch = 0;
   double units = 0;                         // tokens, images or rows of an update
   std::string_view unit = {};               // as Experiment::unit() returns it

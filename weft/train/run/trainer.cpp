@@ -43,7 +43,10 @@ Experiment resumed(const Recipe& recipe, const RunFolder& folder, const std::str
         "run {} was trained with the instruction set {} and continues with {}: losses may differ "
         "in their last digits. Hint: WEFT_ISA={} where the CPU has it.",
         folder.path(), before, name(isa()), before);
-  return make_experiment(recipe, {.checkpoint = checkpoint});
+  Experiment experiment =
+      make_experiment(recipe, {.checkpoint = checkpoint, .mesh = mesh_of_ranks(recipe)});
+  share_out(experiment);
+  return experiment;
 }
 
 // Returns the bytes of storage in the memory that kernels access; 0 for storage in files or pinned
@@ -103,7 +106,7 @@ class Trainer {
       if (stop_requested() && !(done && !evaluation_due())) return stop();
       if (done)
         save_at_last();
-      else if (signals_.take_save_request() || checkpoint_due())
+      else if ((signals_.take_save_request() && world().size() == 1) || checkpoint_due())
         try_to_save(false);
       if (done) break;
       update();
@@ -167,7 +170,6 @@ class Trainer {
     } else {
       progress_.data_fingerprint = experiment_.data_fingerprint();
     }
-    check_ranks(recipe());
     must_be_alike(experiment_, steps_);
     if (folder_.is_written_here()) check_room();
     folder_.begin(recipe(), to_json(plan_));
@@ -210,9 +212,9 @@ class Trainer {
   // checkpoint that is written before an older one is removed.
   void check_room() const {
     constexpr uint64_t beside = 64 << 10;  // recipe, loader, manifest, and file headers
-    const auto each =
-        beside + experiment_.checkpoint_file_bytes() +
-        static_cast<uint64_t>(experiment_.model_bytes() + experiment_.optimizer_bytes());
+    uint64_t each = beside + experiment_.checkpoint_file_bytes();
+    for (const auto& variables : {experiment_.model->variables(), experiment_.update_state()})
+      for (const Variable& variable : variables) each += variable.type().bytes();
     const int64_t saves = experiment_.total_steps / recipe()->checkpoint.every + 1;
     const int64_t lasting = recipe()->checkpoint.keep_last + (best_by_.empty() ? 1 : 2);
     const int64_t there = options_.resume ? std::ssize(list_checkpoints(folder_.path())) : 0;
@@ -327,7 +329,7 @@ class Trainer {
     return progress_.step == experiment_.total_steps || progress_.step % steps == 0;
   }
   bool checkpoint_due() const {
-    if (failed_save_ > 0 && now() > failed_save_ + 60) return true;
+    if (failed_save_ > 0 && world().size() == 1 && now() > failed_save_ + 60) return true;
     return progress_.step > 0 && progress_.step % recipe()->checkpoint.every == 0;
   }
 
@@ -387,7 +389,7 @@ class Trainer {
       try {
         return save(false);
       } catch (const Error& error) {
-        if (now() >= last_try || (!stops && signals_.stop_requested())) throw;
+        if (!agreed(now() < last_try && (stops || !signals_.stop_requested()))) throw;
         say_failed(error, fmt::format("It is the last checkpoint: weft retries for {:.0f} s",
                                       options_.last_save_seconds));
       }
@@ -417,7 +419,9 @@ class Trainer {
     check_finite();
     const World::Pause saving(world());
     if (!folder_.is_written_here()) {
+      share_checkpoint(experiment_, progress_);
       saved_step_ = progress_.step;
+      failed_save_ = 0;
       return;
     }
     if (const std::string what = restored_folder(); !what.empty()) {

@@ -1,0 +1,31 @@
+// Lists what joins the ranks of a run, with the speed that its standard or data sheet promises.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+struct Launch;
+
+struct Link {
+  std::string_view name;   // "NVLink 4", as in parallel.link
+  double bytes_per_s = 0;  // of one rank in one direction; 0: a share of the memory's bandwidth
+  double seconds = 0;      // for a message to arrive, as assumed
+  std::string_view source;
+};
+
+std::span<const Link> links();
+const Link* find_link(std::string_view name);  // ignoring case; null: not in the list
+// Returns the link that ranks on devices of this name ("": hosts) usually have.
+const Link& usual_link(std::string_view device, int64_t ranks);
+
+// Returns the seconds of a collective over a link, between ranks that pass parts around a ring
+// (Patarasuk and Yuan 2009). `memory` is the bandwidth of memory in bytes per second.
+double exchange_seconds(const Launch& collective, const Link& link, double memory);
+// Returns the bytes that each rank sends meanwhile.
+double bytes_sent(const Launch& collective);
+
+}  // namespace weft
