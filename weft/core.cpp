@@ -7,7 +7,9 @@
 #include "weft/backends/null/null.h"
 #include "weft/backends/opencl/opencl.h"
 #include "weft/backends/reference/reference.h"
+#include "weft/comm/join.h"
 #include "weft/device/registry.h"
+#include "weft/device/world.h"
 #include "weft/planner/machine_spec.h"
 
 namespace weft {
@@ -22,6 +24,7 @@ bool register_backends() {
                     }});
     register_automatic([] { return cuda::has_device() ? "cuda" : "cpu"; });
     register_known_specs(known_machine_spec);
+    register_join([] { comm::join(); });
     return true;
   }();
   return once;

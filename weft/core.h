@@ -17,6 +17,7 @@
 #include "weft/nn/nn.h"
 #include "weft/optim/optim.h"
 #include "weft/tensor/compile.h"
+#include "weft/tensor/parallel.h"
 #include "weft/tensor/session.h"
 #include "weft/tensor/tensor.h"
 

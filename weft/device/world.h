@@ -125,6 +125,10 @@ class World {
 
 // Returns the world of this process. It has one rank until enter_world().
 World& world();
+// Makes the ranks that a launcher started the world of this process; does nothing without a
+// launcher, or in a program without the library's core. `register_join` says how.
+void join_world();
+void register_join(std::function<void()> join);
 // Makes `ranks` the world of this process; null: one rank again. The earlier world ends.
 void enter_world(std::unique_ptr<World> ranks);
 

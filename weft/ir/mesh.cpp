@@ -35,6 +35,15 @@ bool Layout::is_partial(std::string_view mesh_axis) const {
   return std::ranges::find(partial, mesh_axis) != partial.end();
 }
 
+Layout usual_part(const Type& type, std::string_view mesh_axis, int64_t ranks) {
+  constexpr size_t least = 16 << 10;  // bytes
+  if (type.bytes() < least) return {};
+  for (int axis = 0; axis < type.shape.size(); ++axis)
+    if (type.shape[axis] % ranks == 0)
+      return {.splits = {{std::string(mesh_axis), axis}}, .partial = {}};
+  return {};
+}
+
 std::vector<PartRange> ranges_of(const Type& whole, const Layout& layout, const Mesh& mesh) {
   WEFT_ASSERT(layout.splits.size() <= 1, "{} axes of a mesh split one value", layout.splits.size());
   if (layout.splits.empty()) return {{0, whole.bytes()}};

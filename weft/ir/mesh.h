@@ -56,6 +56,11 @@ struct Layout {
   const Split* split(std::string_view mesh_axis) const;  // null: not split
   bool is_partial(std::string_view mesh_axis) const;
 };
+// Returns the layout of state that each of `ranks` has a part of: its first axis that they can
+// share is cut. What is small stays whole, as an exchange of it costs more time than it saves
+// memory.
+Layout usual_part(const Type& type, std::string_view mesh_axis, int64_t ranks);
+
 // A PartRange is a range of a value's row-major bytes.
 struct PartRange {
   size_t from = 0, bytes = 0;

@@ -394,13 +394,8 @@ data::LoaderOptions Experiment::evaluation() const {
 }
 
 Layout Experiment::part(const Variable& variable, int64_t level) const {
-  constexpr size_t least = 16 << 10;  // bytes: smaller ones cost more time than memory
-  const Type& type = variable.type();
-  if (ranks() == 1 || recipe->parallel.zero < level || type.bytes() < least) return {};
-  for (int axis = 0; axis < type.shape.size(); ++axis)
-    if (type.shape[axis] % ranks() == 0)
-      return {.splits = {{std::string(data_axis), axis}}, .partial = {}};
-  return {};
+  if (ranks() == 1 || recipe->parallel.zero < level) return {};
+  return usual_part(variable.type(), data_axis, ranks());
 }
 
 void share_out(Experiment& experiment) {
