@@ -14,6 +14,9 @@ void check_ranks(const Recipe& recipe);
 // Throws Error(usage) where ranks have other recipes, data, plans or weights than rank 0. All ranks
 // call it.
 void must_be_alike(const Experiment& experiment, Steps& steps);
+// Waits until all ranks are as far: replicas that share nothing else would drift apart, and could
+// not stop after one step.
+void keep_step();
 // Returns the memory of this machine for each of its ranks, the same on all ranks, which call it.
 size_t memory_of_a_rank(size_t available);
 

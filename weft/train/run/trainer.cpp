@@ -275,6 +275,7 @@ class Trainer {
 
   void line() {
     check_finite();
+    keep_step();
     energy_.read();
     auto steps = static_cast<double>(progress_.step - line_step_);
     double units =
