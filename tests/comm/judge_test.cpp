@@ -56,6 +56,26 @@ TEST_CASE("a rank that waits itself is not the culprit") {
   CHECK(found->awaited == 8);
 }
 
+TEST_CASE("a rank that does not come to an exchange is hung, but none that waits itself") {
+  const auto exchanging = [](uint64_t number) {
+    Beat beat = stuck(0, 0, 11);
+    beat.exchanged = beat.exchanging = number;
+    return beat;
+  };
+  Judge judge(3, patience);
+  const auto found = after(judge, 1, {exchanging(3), stuck(0, 0, 11), exchanging(3)});
+  REQUIRE(found);
+  CHECK(found->rank == 1);
+  CHECK(found->is_exchange);
+  Judge mixed(2, patience);  // rank 0 is in a collective, rank 1 in an exchange
+  Beat waits = exchanging(4);
+  CHECK(!after(mixed, 1, {stuck(8, 8, 11), waits}));
+  waits.still_seconds = 21;
+  const auto nobody = after(mixed, 1, {stuck(8, 8, 21), waits});
+  REQUIRE(nobody);
+  CHECK(nobody->kind == Finding::Kind::unknown);
+}
+
 TEST_CASE("a rank that moves, pauses or has slow steps is not accused") {
   Judge judge(2, patience);
   CHECK(!after(judge, 60, {stuck(8, 8, 50), stuck(7, 0, 3)}));  // moved three seconds ago

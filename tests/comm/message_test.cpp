@@ -14,7 +14,7 @@ TEST_CASE("messages survive encoding") {
       Welcome{.hosts = {"a", odd}, .pids = {1, 2}},
       Beat{.step = 7,
            .launch = -1,
-           .begun = leaving_sequence,
+           .begun = uint64_t{1} << 63,
            .awaited = 2,
            .is_paused = false,
            .still_seconds = 0.25,

@@ -24,7 +24,7 @@ using namespace weft::test;
 namespace {
 // Runs three ranks, of which one does something in the middle.
 Outcome launch(const Workplace& place, const std::string& what, int rank,
-               const std::string& hang_seconds = "2", const std::string& steps = "40") {
+               const std::string& hang_seconds = "10", const std::string& steps = "40") {
   return place.weft({"launch", "-n", "3", "--oversubscribe", "--", ranks_program(), "counts", steps,
                      hang_seconds, what, std::to_string(rank)});
 }
@@ -102,7 +102,7 @@ TEST_CASE("a rank that exits is dead") {
 TEST_CASE("a rank that loops or sleeps is hung, and writes down where it is") {
   const Workplace place;
   for (const auto& [what, rank] : {std::pair("loop", 1), {"sleep", 0}}) {
-    const Outcome outcome = launch(place, what, rank);
+    const Outcome outcome = launch(place, what, rank, "2");
     check_lost(outcome, rank, "is hung: it has not begun all_gather 21 (blocks.3.up.weight)");
     CHECK(says(outcome.err, "2 ranks await"));
     const std::string fault = place.read("fault-r" + std::to_string(rank) + ".txt");
@@ -128,8 +128,8 @@ TEST_CASE("a collective that all have begun and nobody ends accuses nobody") {
 
 TEST_CASE("a rank that pauses, and one that is slow, is not accused") {
   const Workplace place;
-  CHECK(launch(place, "pause", 1, "1").code == 0);
-  const Outcome slow = launch(place, "slow", 1, "2", "1200");
+  CHECK(launch(place, "pause", 1, "2").code == 0);
+  const Outcome slow = launch(place, "slow", 1, "10", "1200");
   CHECK(slow.code == 0);
   CHECK(says(slow.out, "slowest 1 (host "));
   CHECK(says(slow.out, "waited most: "));
@@ -152,7 +152,8 @@ TEST_CASE("strangers at the port change nothing") {
   const Workplace first, second;
   const int port = free_port();
   const auto start = [&](const Workplace& place, int rank) {
-    return place.start(ranks_program(), {first.path("counts"), "40", "2"}, rank_of_two(rank, port));
+    return place.start(ranks_program(), {first.path("counts"), "40", "10"},
+                       rank_of_two(rank, port));
   };
   Running zero = start(first, 0);
   const auto message = [](const comm::Message& m) {
@@ -174,14 +175,14 @@ TEST_CASE("a rank of another run is refused, and the run that it came to waits o
   const Workplace first, second, third;
   const int port = free_port();
   Running zero =
-      first.start(ranks_program(), {first.path("counts"), "40", "2"}, rank_of_two(0, port));
+      first.start(ranks_program(), {first.path("counts"), "40", "10"}, rank_of_two(0, port));
   is_turned_away(port, "GET /");  // rank 0 listens by now
   auto other = rank_of_two(1, port);
   other["WEFT_TOKEN"] = "of-another-run";
-  CHECK(fails_with(second.run(ranks_program(), {"counts", "40", "2"}, other), rank_lost,
+  CHECK(fails_with(second.run(ranks_program(), {"counts", "40", "10"}, other), rank_lost,
                    "rank 0 does not take rank 1") == "");
   Running one =
-      third.start(ranks_program(), {first.path("counts"), "40", "2"}, rank_of_two(1, port));
+      third.start(ranks_program(), {first.path("counts"), "40", "10"}, rank_of_two(1, port));
   CHECK(one.wait().code == 0);
   CHECK(zero.wait().code == 0);
 }
@@ -189,9 +190,9 @@ TEST_CASE("a rank of another run is refused, and the run that it came to waits o
 TEST_CASE("a port that another program has is named") {
   const Workplace place, other;
   const int port = free_port();
-  Running holder = other.start(ranks_program(), {"counts", "40", "2"}, rank_of_two(0, port));
+  Running holder = other.start(ranks_program(), {"counts", "40", "10"}, rank_of_two(0, port));
   is_turned_away(port, "GET /");
-  CHECK(fails_with(place.run(ranks_program(), {"counts", "40", "2"}, rank_of_two(0, port)), usage,
+  CHECK(fails_with(place.run(ranks_program(), {"counts", "40", "10"}, rank_of_two(0, port)), usage,
                    "cannot listen on 127.0.0.1:" + std::to_string(port)) == "");
 }
 
@@ -203,8 +204,28 @@ TEST_CASE("ranks without a launcher of weft's meet in a file") {
                                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                                   {"PMIX_NAMESPACE", "job-" + std::to_string(getpid())}};
   };
-  Running one = second.start(ranks_program(), {first.path("counts"), "40", "2"}, variables(1));
-  Running zero = first.start(ranks_program(), {first.path("counts"), "40", "2"}, variables(0));
+  Running one = second.start(ranks_program(), {first.path("counts"), "40", "10"}, variables(1));
+  Running zero = first.start(ranks_program(), {first.path("counts"), "40", "10"}, variables(0));
   CHECK(one.wait().code == 0);
   CHECK(zero.wait().code == 0);
+}
+
+TEST_CASE("ranks of several hosts meet at an address, with a token and without") {
+  for (const bool has_token : {true, false}) {
+    CAPTURE(has_token);
+    const Workplace first, second;
+    const std::string port = std::to_string(free_port());
+    const auto variables = [&](int rank) {
+      Workplace::Environment set = {
+          {"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"},          {"LOCAL_RANK", "0"},
+          {"LOCAL_WORLD_SIZE", "1"},      {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", port}};
+      if (has_token) set["WEFT_TOKEN"] = "of-this-run";
+      return set;
+    };
+    const std::vector<std::string> words = {first.path("counts"), "40", "10"};
+    Running one = second.start(ranks_program(), words, variables(1));
+    Running zero = first.start(ranks_program(), words, variables(0));
+    CHECK(one.wait().code == 0);
+    CHECK(zero.wait().code == 0);
+  }
 }

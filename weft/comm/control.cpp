@@ -82,8 +82,6 @@ void Control::leave() {
     const std::lock_guard lock(mutex_);
     if (has_left_ || has_failed_) return;
   }
-  begins(leaving_sequence);
-  awaits(leaving_sequence);
   all_gather(leaving, "");
   const std::lock_guard lock(mutex_);
   has_left_ = true;
@@ -137,9 +135,11 @@ bool Control::stops_after(int64_t step) {
 std::vector<std::string> Control::all_gather(std::string_view what, std::string mine) {
   WEFT_CHECK(mine.size() <= exchange_limit, "[ranks] {}: {} bytes are too many to exchange.", what,
              mine.size());
+  progress_.exchange(/*begins=*/true);
   to_hub(Part{std::string(what), std::move(mine)});
   Whole whole;
   wait_until([this] { return whole_.has_value(); });
+  progress_.exchange(/*begins=*/false);
   {
     const std::lock_guard lock(mutex_);
     whole = std::move(*whole_);

@@ -120,7 +120,6 @@ std::string stacks() {
 void write_fault(const std::string& path, const std::string& text, const Beat& beat,
                  const RankDescription& words) {
   const auto collective = [&](uint64_t sequence) {
-    if (sequence == leaving_sequence) return std::string("the end of the run");
     return words.collective ? words.collective(sequence) : std::to_string(sequence);
   };
   std::ofstream file(path);

@@ -156,7 +156,7 @@ std::string Hub::whereabouts(int rank) const {
   std::string text = fmt::format("At its last beat it had done {} steps", beat.step);
   if (beat.launch >= 0 && words.launch)
     text += fmt::format("; its last launch: {}", words.launch(static_cast<int>(beat.launch)));
-  if (beat.awaited > 0 && beat.awaited < leaving_sequence)
+  if (beat.awaited > 0)
     text += fmt::format("; it awaited {}", words.collective
                                                ? words.collective(beat.awaited)
                                                : fmt::format("collective {}", beat.awaited));
@@ -172,9 +172,10 @@ std::string Hub::text_of(const Finding& finding) const {
     return fmt::format("{} is silent: no word of it for {:.0f} s. {}", name(finding.rank),
                        finding.seconds, whereabouts(finding.rank));
   const RankDescription words = describe_();
-  const std::string what = finding.awaited >= leaving_sequence ? "the end of the run"
-                           : words.collective                  ? words.collective(finding.awaited)
-                                              : fmt::format("collective {}", finding.awaited);
+  const auto& part = at(finding.first_waiting).part;
+  const std::string what = finding.is_exchange ? (part ? part->what : "an exchange")
+                           : words.collective  ? words.collective(finding.awaited)
+                                               : fmt::format("collective {}", finding.awaited);
   const std::string others =
       finding.waiting == 1 ? "1 rank awaits" : fmt::format("{} ranks await", finding.waiting);
   if (finding.kind == Kind::hung)
@@ -182,9 +183,9 @@ std::string Hub::text_of(const Finding& finding) const {
                        name(finding.rank), what, judge_.last(finding.rank).step + 1, others,
                        finding.seconds, whereabouts(finding.rank));
   return fmt::format(
-      "no rank goes on: all have begun {}, and {} it for {:.0f} s. Nobody knows the culprit: the "
-      "link between ranks, or weft.",
-      what, others, finding.seconds);
+      "no rank goes on: {} {} for {:.0f} s, and no rank is to begin it. Nobody knows the culprit: "
+      "the link between ranks, or weft.",
+      others, what, finding.seconds);
 }
 
 std::optional<bool> Hub::is_stopped(int rank) const {

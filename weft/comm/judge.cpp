@@ -24,7 +24,10 @@ std::optional<Finding> Judge::tick(bool in_time,
                                    const std::function<std::optional<bool>(int rank)>& is_stopped) {
   for (Rank& rank : ranks_) rank.quiet_seconds = in_time ? rank.quiet_seconds + tick_seconds : 0;
   if (auto found = find_silent(is_stopped)) return found;
-  return find_hung();
+  if (auto found = find_hung({&Beat::begun, &Beat::awaited})) return found;
+  auto found = find_hung({&Beat::exchanged, &Beat::exchanging});
+  if (found) found->is_exchange = true;
+  return found;
 }
 
 std::optional<Finding> Judge::find_silent(
@@ -48,37 +51,39 @@ double Judge::limit() const {
   return std::max(patience_.hang, steps_of_a_hang * longest);
 }
 
-std::optional<Finding> Judge::find_hung() const {
+std::optional<Finding> Judge::find_hung(const Channel& channel) const {
   const double long_ago = limit();
-  const auto waits_long = [&](const Rank& rank) {
-    return rank.is_judged && rank.beat.awaited > 0 && rank.beat.still_seconds >= long_ago;
-  };
+  const auto is_still = [&](const Rank& rank) { return rank.beat.still_seconds >= long_ago; };
   Finding found{.kind = Finding::Kind::hung};
-  for (const Rank& rank : ranks_)
-    if (waits_long(rank) && (found.awaited == 0 || rank.beat.awaited < found.awaited))
-      found.awaited = rank.beat.awaited;
-  if (found.awaited == 0) return std::nullopt;
   for (const Rank& rank : ranks_) {
-    if (!rank.is_judged || rank.beat.awaited != found.awaited) continue;
-    ++found.waiting;
+    const uint64_t awaited = rank.beat.*channel.awaited;
+    if (!rank.is_judged || awaited == 0 || !is_still(rank)) continue;
+    if (found.awaited == 0 || awaited < found.awaited) found.awaited = awaited;
+  }
+  if (found.awaited == 0) return std::nullopt;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    if (!rank.is_judged || rank.beat.*channel.awaited != found.awaited) continue;
+    if (++found.waiting == 1) found.first_waiting = static_cast<int>(i);
     found.seconds = std::max(found.seconds, rank.beat.still_seconds);
   }
   const auto progress = [&](int rank) {
     const Beat& beat = last(rank);
-    return std::tuple(beat.step, beat.launch, beat.begun);
+    return std::tuple(beat.step, beat.launch, beat.begun, beat.exchanged);
   };
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Rank& rank = ranks_[i];
-    if (rank.beat.begun >= found.awaited) continue;
+    if (rank.beat.*channel.begun >= found.awaited) continue;
     // One rank that may still begin it is enough to wait.
-    const bool is_still = rank.beat.still_seconds >= long_ago;
-    if (rank.beat.is_paused || !is_still || rank.quiet_seconds > fresh_seconds) return std::nullopt;
+    if (rank.beat.is_paused || !is_still(rank) || rank.quiet_seconds > fresh_seconds)
+      return std::nullopt;
+    if (rank.beat.awaited > 0 || rank.beat.exchanging > 0) continue;  // it waits for others itself
     const int number = static_cast<int>(i);
     if (found.rank < 0 || progress(number) < progress(found.rank)) found.rank = number;
   }
   if (found.rank >= 0) return found;
   if (found.seconds < 2 * long_ago) return std::nullopt;
-  found.kind = Finding::Kind::unknown;  // all have begun it
+  found.kind = Finding::Kind::unknown;  // all have begun it, or wait for each other
   return found;
 }
 

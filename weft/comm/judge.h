@@ -27,8 +27,10 @@ struct Finding {
   Kind kind = Kind::unknown;
   int rank = -1;         // -1: unknown
   double seconds = 0;    // without a beat, or for which the others have waited
-  uint64_t awaited = 0;  // the collective that the others await
-  int waiting = 0;       // how many do
+  uint64_t awaited = 0;  // the collective that the others await, or the exchange
+  bool is_exchange = false;
+  int waiting = 0;        // how many ranks await it
+  int first_waiting = 0;  // one of them
 };
 
 class Judge {
@@ -54,7 +56,12 @@ class Judge {
   double limit() const;  // seconds without progress that are a hang
   std::optional<Finding> find_silent(
       const std::function<std::optional<bool>(int rank)>& is_stopped) const;
-  std::optional<Finding> find_hung() const;
+  // What ranks wait for: collectives, or exchanges of the control plane.
+  struct Channel {
+    uint64_t Beat::* begun;
+    uint64_t Beat::* awaited;
+  };
+  std::optional<Finding> find_hung(const Channel& channel) const;
 
   Patience patience_;
   std::vector<Rank> ranks_;

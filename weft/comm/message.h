@@ -30,6 +30,8 @@ struct Beat {
   int64_t launch = -1;        // of the next one; -1: unknown
   uint64_t begun = 0;         // the last collective that the rank began
   uint64_t awaited = 0;       // the collective that it awaits; 0: none
+  uint64_t exchanged = 0;     // the last all_gather of the control plane that it began
+  uint64_t exchanging = 0;    // the one that it awaits; 0: none
   bool is_paused = true;      // compiles, evaluates or saves, which may take any time
   double still_seconds = 0;   // since the fields above changed, as the rank's control thread counts
   double step_seconds = 0;    // of the longest of the last steps
@@ -42,9 +44,8 @@ struct Part {
   std::string what, bytes;
   bool operator==(const Part&) const = default;
 };
-inline constexpr std::string_view leaving = "leave";  // the last all_gather of a run
-// For the judge it is a collective, after all others.
-inline constexpr uint64_t leaving_sequence = uint64_t{1} << 62;
+// The last all_gather of a run.
+inline constexpr std::string_view leaving = "the end of the run";
 struct Whole {
   std::vector<std::string> whats, parts;
   bool operator==(const Whole&) const = default;

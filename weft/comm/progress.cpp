@@ -40,14 +40,27 @@ void Progress::goes_on() {
   waited_.store(waited_.load(relaxed) + (now() - awaits_since_), relaxed);
 }
 
+void Progress::exchange(bool begins) {
+  if (begins) {
+    awaits_since_ = now();
+    exchanged_.fetch_add(1, relaxed);
+    exchanging_.store(exchanged_.load(relaxed), relaxed);
+  } else {
+    exchanging_.store(0, relaxed);
+    waited_.store(waited_.load(relaxed) + (now() - awaits_since_), relaxed);
+  }
+}
+
 const Beat& Progress::tick(bool in_time) {
   Beat beat{.step = step(),
             .launch = launch_.load(relaxed),
             .begun = begun_.load(relaxed),
             .awaited = awaited_.load(relaxed),
+            .exchanged = exchanged_.load(relaxed),
+            .exchanging = exchanging_.load(relaxed),
             .is_paused = pauses_.load(relaxed) > 0 || !has_stepped_.load(relaxed)};
   const auto progress = [](const Beat& b) {
-    return std::tuple(b.step, b.launch, b.begun, b.awaited, b.is_paused);
+    return std::tuple(b.step, b.launch, b.begun, b.awaited, b.exchanged, b.exchanging, b.is_paused);
   };
   if (progress(beat) == progress(last_))
     beat.still_seconds = last_.still_seconds + (in_time ? tick_seconds : 0);

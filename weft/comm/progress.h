@@ -17,6 +17,7 @@ class Progress {
   void begins(uint64_t sequence) { begun_.store(sequence, std::memory_order_relaxed); }
   void awaits(uint64_t sequence);
   void goes_on();
+  void exchange(bool begins);  // an all_gather of the control plane
   void pause(bool begins) { pauses_.fetch_add(begins ? 1 : -1, std::memory_order_relaxed); }
 
   // For any thread.
@@ -33,7 +34,7 @@ class Progress {
 
   std::atomic<int64_t> step_{0};
   std::atomic<int> launch_{-1}, pauses_{0};
-  std::atomic<uint64_t> begun_{0}, awaited_{0};
+  std::atomic<uint64_t> begun_{0}, awaited_{0}, exchanged_{0}, exchanging_{0};
   std::atomic<double> busy_{0}, waited_{0}, longest_step_{0};  // seconds
   std::atomic<bool> has_stepped_{false};
 

@@ -39,6 +39,7 @@ int run_train(const Program& program, const Recipe& recipe, const TrainArguments
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe ends the lines, not the run
   const train::TrainResult result =
       with_table(arguments.as_json, [&] { return train::train(recipe, options); });
+  world().leave();  // while signals do not end a rank that waits for the others
   if (arguments.as_json) {
     json result_line{{"step", result.step},
                      {"run", result.run_folder},
