@@ -87,6 +87,16 @@ TEST_CASE("a rank that moves, pauses or has slow steps is not accused") {
   CHECK(!after(judge, 60, {stuck(8, 8, 50), slow}));
 }
 
+TEST_CASE("a rank that has begun what others await, and waits for nobody, is hung if it is still") {
+  Judge judge(2, patience);
+  CHECK(!after(judge, 60, {stuck(8, 8, 50), stuck(9, 0, 3)}));
+  const auto found = after(judge, 1, {stuck(8, 8, 50), stuck(9, 0, 50)});
+  REQUIRE(found);
+  CHECK(found->kind == Finding::Kind::hung);
+  CHECK(found->rank == 1);
+  CHECK(found->has_begun);
+}
+
 TEST_CASE("where all have begun, nobody is accused, and only after twice the time") {
   Judge judge(2, patience);
   CHECK(!after(judge, 1, {stuck(8, 8, 15), stuck(8, 8, 15)}));

@@ -179,9 +179,10 @@ std::string Hub::text_of(const Finding& finding) const {
   const std::string others =
       finding.waiting == 1 ? "1 rank awaits" : fmt::format("{} ranks await", finding.waiting);
   if (finding.kind == Kind::hung)
-    return fmt::format("{} is hung: it has not begun {} of step {}, which {} for {:.0f} s. {}",
-                       name(finding.rank), what, judge_.last(finding.rank).step + 1, others,
-                       finding.seconds, whereabouts(finding.rank));
+    return fmt::format("{} is hung: it has not {} {} of step {}, which {} for {:.0f} s. {}",
+                       name(finding.rank), finding.has_begun ? "ended" : "begun", what,
+                       judge_.last(finding.rank).step + 1, others, finding.seconds,
+                       whereabouts(finding.rank));
   return fmt::format(
       "no rank goes on: {} {} for {:.0f} s, and no rank is to begin it. Nobody knows the culprit: "
       "the link between ranks, or weft.",

@@ -73,13 +73,17 @@ std::optional<Finding> Judge::find_hung(const Channel& channel) const {
   };
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Rank& rank = ranks_[i];
-    if (rank.beat.*channel.begun >= found.awaited) continue;
-    // One rank that may still begin it is enough to wait.
+    const bool has_begun = rank.beat.*channel.begun >= found.awaited;
+    const bool waits = rank.beat.awaited > 0 || rank.beat.exchanging > 0;  // for others itself
+    if (has_begun && waits) continue;
+    // One rank that may still begin it, or come to its end, is enough to wait.
     if (rank.beat.is_paused || !is_still(rank) || rank.quiet_seconds > fresh_seconds)
       return std::nullopt;
-    if (rank.beat.awaited > 0 || rank.beat.exchanging > 0) continue;  // it waits for others itself
+    if (waits) continue;
     const int number = static_cast<int>(i);
-    if (found.rank < 0 || progress(number) < progress(found.rank)) found.rank = number;
+    if (found.rank >= 0 && progress(number) >= progress(found.rank)) continue;
+    found.rank = number;
+    found.has_begun = has_begun;
   }
   if (found.rank >= 0) return found;
   if (found.seconds < 2 * long_ago) return std::nullopt;

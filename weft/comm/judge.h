@@ -29,8 +29,9 @@ struct Finding {
   double seconds = 0;    // without a beat, or for which the others have waited
   uint64_t awaited = 0;  // the collective that the others await, or the exchange
   bool is_exchange = false;
-  int waiting = 0;        // how many ranks await it
-  int first_waiting = 0;  // one of them
+  bool has_begun = false;  // whether the culprit has begun it, and not come to its end
+  int waiting = 0;         // how many ranks await it
+  int first_waiting = 0;   // one of them
 };
 
 class Judge {
