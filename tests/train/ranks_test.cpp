@@ -134,6 +134,8 @@ TEST_CASE("what ranks cannot do is refused in one line") {
   CHECK(refused(RanksPlace::command({"--batch", "5"}), "Got 5. Hint: 4 or 6.") == "");
   CHECK(refused(RanksPlace::command({"--parallel.dp", "3"}),
                 "parallel.dp is 3, and the run has 2 ranks. Hint: weft launch -n 3") == "");
+  CHECK(refused(RanksPlace::command({"--ema.decay", "0.9"}),
+                "ema.decay does not run on several ranks yet.") == "");
   CHECK(refused({"train", "tiny.yaml", "--parallel.dp", "2"},
                 "parallel.dp is 2, and the run has one rank.") == "");
   CHECK(refused(RanksPlace::command({"--no.such", "1"}), "no.such") == "");
@@ -141,6 +143,29 @@ TEST_CASE("what ranks cannot do is refused in one line") {
                    usage, "does not run on several ranks, and torchrun started 4") == "");
   CHECK(fails_with(place.weft({"train", "tiny.yaml"}, {{"RANK", "3"}}), usage, "RANK=3") == "");
   CHECK(!std::filesystem::exists(place.path("runs")));
+}
+
+TEST_CASE("a program of one's own trains on ranks as it does alone") {
+  const RanksPlace place;
+  const std::string program = std::string(std::getenv("BUILD")) + "/examples/10_ranks";
+  const Outcome two = place.weft({"launch", "-n", "2", "--oversubscribe", "--", program});
+  const Outcome one = place.weft({"launch", "-n", "1", "--", program});
+  CAPTURE(two.err);
+  REQUIRE(two.code == 0);
+  REQUIRE(one.code == 0);
+  CHECK(says(two.out, "on 2 ranks"));
+  // The loss that is printed has six digits.
+  const auto losses = [](const std::string& text) { return text.substr(0, text.find("step 100")); };
+  CHECK(losses(two.out) == losses(one.out));
+}
+
+TEST_CASE("plans of ranks say what they exchange") {
+  const RanksPlace place;
+  const Outcome planned = place.weft({"plan", "tiny.yaml", "--parallel.dp", "2", "--on", "h100"});
+  REQUIRE(planned.code == 0);
+  CHECK(says(planned.out, "shared out to 2 ranks"));
+  CHECK(says(planned.out, "sent by each rank per update over NVLink 4"));
+  CHECK(says(planned.out, "all_reduce"));
 }
 
 TEST_CASE("ranks with other recipes are named before the first step") {

@@ -4,6 +4,7 @@
 
 #include "weft/base/logging.h"
 #include "weft/base/memory/memory.h"
+#include "weft/base/text/pattern.h"
 #include "weft/data/masked.h"
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
@@ -405,7 +406,12 @@ void share_out(Experiment& experiment) {
       lay_out(*variable.state(), experiment.part(variable, level), *experiment.mesh);
   };
   share(experiment.update_state(), 1);
-  share(experiment.trained(), 3);
+  std::vector<Variable> parameters = experiment.trained();
+  // Files of published models have every expert of a mixture by itself, which a part is not.
+  std::erase_if(parameters, [](const Variable& parameter) {
+    return matches(parameter.name(), "*.experts.*");
+  });
+  share(parameters, 3);
 }
 
 }  // namespace weft::train

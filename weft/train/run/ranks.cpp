@@ -45,6 +45,13 @@ std::shared_ptr<const Mesh> mesh_of_ranks(const Recipe& recipe) {
                     "train ...",
                     asked, ranks == 1 ? "one rank" : fmt::format("{} ranks", ranks), asked));
   if (ranks == 1) return nullptr;
+  const auto refuse_if = [&](bool is_set, std::string_view key) {
+    if (is_set) recipe.refuse(key, fmt::format("{} does not run on several ranks yet.", key));
+  };
+  refuse_if(recipe->pruning.pattern.has_value(), keys::pruning::pattern);
+  refuse_if(recipe->distillation.teacher.has_value(), keys::distillation::teacher);
+  refuse_if(recipe->quantization.activations.has_value(), keys::quantization::activations);
+  refuse_if(recipe->ema.decay.has_value(), keys::ema::decay);
   const KernelLibrary& device = library(recipe->train.device);
   if (!device.memory().is_host())
     throw Error(ErrorKind::usage,
