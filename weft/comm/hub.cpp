@@ -184,7 +184,8 @@ std::string Hub::text_of(const Finding& finding) const {
                        judge_.last(finding.rank).step + 1, others, finding.seconds,
                        whereabouts(finding.rank));
   return fmt::format(
-      "no rank goes on: {} {} for {:.0f} s, and no rank is to begin it. Nobody knows the culprit: "
+      "no rank goes on: {} {} for {:.0f} s, and none is left to begin it. Nobody knows the "
+      "culprit: "
       "the link between ranks, or weft.",
       others, what, finding.seconds);
 }

@@ -383,6 +383,7 @@ class Trainer {
 
   // Retries a failing save for a while, as no later save follows.
   void save_at_last() {
+    const World::Pause saving(world());
     const double last_try = now() + options_.last_save_seconds;
     const bool stops = signals_.stop_requested();  // a signal during the retries ends them
     for (;;) {
