@@ -29,7 +29,7 @@ enum class ErrorKind {
   checkpoint = 5,
   non_finite = 6,
   device = 7,
-  rank_lost = 8,       // a rank of this run is dead or hung: all ranks end with this code
+  rank_lost = 8,        // a rank of this run is dead or hung: all ranks end with this code
   replicas_differ = 9,  // ranks that should hold the same state do not
 };
 

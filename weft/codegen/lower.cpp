@@ -198,7 +198,7 @@ class Lowering {
     if (node.op->view != nullptr) return broadcast(node, view, guard);
     if (node.op->kind == OpKind::movement)
       return node.op->arity < 0 ? concat(node, view, guard) : pad(node, view, guard);
-    if (node.op->name == "part_at") return part(node, view, guard);
+    if (node.attrs.has("parts")) return part(node, view, guard);
     if (node.op->kind == OpKind::gather && node.op->arity == 2) return gather(node, view, guard);
     WEFT_ASSERT(false, "{} cannot be part of a fused kernel", node.op->name);
   }

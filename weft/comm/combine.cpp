@@ -55,8 +55,8 @@ void combine_block(T* sum, const T* more, int64_t count, std::string_view operat
 
 float as_float(Half x) { return to_float(x); }
 float as_float(BFloat16 x) { return to_float(x); }
-void narrow(float x, Half& to) { to = to_half(x); }
-void narrow(float x, BFloat16& to) { to = to_bfloat16(x); }
+void round_into(Half& to, float x) { to = to_half(x); }
+void round_into(BFloat16& to, float x) { to = to_bfloat16(x); }
 
 template <class T>
 void combine_as(std::span<const std::byte* const> operands, std::byte* result, int64_t from,
@@ -84,7 +84,7 @@ void combine_as(std::span<const std::byte* const> operands, std::byte* result, i
     }
     T* const into = reinterpret_cast<T*>(result) + at;
     if constexpr (is_narrow)
-      for (int64_t i = 0; i < count; ++i) narrow(sum[i], into[i]);
+      for (int64_t i = 0; i < count; ++i) round_into(into[i], sum[i]);
     else
       std::copy_n(sum, count, into);
   }

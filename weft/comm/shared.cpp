@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <immintrin.h>
 #include <linux/futex.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -18,8 +17,8 @@
 
 #include "weft/base/error.h"
 #include "weft/base/host/parallel.h"
-#include "weft/base/memory/alignment.h"
 #include "weft/comm/combine.h"
+#include "weft/comm/shared_memory.h"
 #include "weft/ir/origin.h"
 #include "weft/ops/collective.h"
 
@@ -46,90 +45,6 @@ struct Board {
 };
 using Progress = std::atomic<uint64_t> Board::Entry::*;
 
-[[noreturn]] void fail(std::string_view what) {
-  throw Error(ErrorKind::failed, "[ranks] {}: {}.", what, std::strerror(errno));
-}
-
-// A Descriptor closes its file.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() { close(number_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
-std::unique_ptr<Descriptor> make_memory(const char* name, size_t bytes) {
-  const int made = memfd_create(name, MFD_CLOEXEC);
-  if (made < 0 || ftruncate(made, static_cast<off_t>(bytes)) != 0)
-    fail("memory that ranks share could not be made");
-  return std::make_unique<Descriptor>(made);
-}
-
-// A Mapping shows a file in memory; pages beyond the file's end are not touched.
-class Mapping {
- public:
-  Mapping(int file, size_t bytes, int protection) : bytes_(bytes) {
-    void* const at = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_NORESERVE, file, 0);
-    if (at == MAP_FAILED) fail("the memory of a rank could not be mapped");
-    data_ = static_cast<std::byte*>(at);
-  }
-  ~Mapping() { munmap(data_, bytes_); }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  std::byte* data() const { return data_; }
-
- private:
-  std::byte* data_;
-  size_t bytes_;
-};
-
-// Returns the addresses that are set aside for a rank's memory, of which more is never in use.
-size_t room() {
-  const auto pages = static_cast<size_t>(sysconf(_SC_PHYS_PAGES));
-  return 4 * pages * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
-}
-
-// Memory is the memory of this rank that the others read. It grows at its end.
-class Memory {
- public:
-  Memory()
-      : file_(make_memory("weft-ranks", 0)),
-        own_(file_->number(), room(), PROT_READ | PROT_WRITE) {}
-  int file() const { return file_->number(); }
-
-  std::shared_ptr<Buffer> allocate(const std::shared_ptr<Memory>& self, size_t bytes) {
-    const size_t whole = aligned(std::max<size_t>(bytes, 1), page), at = end_;
-    if (at + whole > room())
-      throw Error(ErrorKind::failed, "[ranks] {} bytes of memory for the other ranks are too many.",
-                  bytes);
-    if (ftruncate(file(), static_cast<off_t>(at + whole)) != 0) fail("memory for the other ranks");
-    end_ += whole;
-    madvise(own_.data() + at, whole, MADV_HUGEPAGE);  // where the system allows it
-    auto owner = std::shared_ptr<void>(nullptr, [self, at, whole](void*) {
-      fallocate(self->file(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at),
-                static_cast<off_t>(whole));
-    });
-    return std::make_shared<Buffer>(
-        Buffer{.data = own_.data() + at, .bytes = bytes, .owner = owner});
-  }
-  // Returns -1 for an address elsewhere.
-  int64_t offset(const void* address) const {
-    const auto* const at = static_cast<const std::byte*>(address);
-    return at >= own_.data() && at < own_.data() + end_ ? at - own_.data() : -1;
-  }
-
- private:
-  static constexpr size_t page = 2 << 20;  // a huge page
-  std::unique_ptr<Descriptor> file_;
-  Mapping own_;
-  size_t end_ = 0;
-};
-
 void wait_on(std::atomic<uint32_t>& word, uint32_t seen) {
   const timespec limit{0, sleep_ns};
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, seen, &limit, nullptr, 0);
@@ -140,8 +55,8 @@ void wake(std::atomic<uint32_t>& word) {
 
 class Shared : public Communicator {
  public:
-  explicit Shared(const Peers& peers) : peers_(peers), memory_(std::make_shared<Memory>()) {
-    board_file_ = make_memory("weft-board", sizeof(Board));
+  explicit Shared(const Peers& peers) : peers_(peers), memory_(std::make_shared<SharedMemory>()) {
+    board_file_ = make_memory_file("weft-board", sizeof(Board));
     const std::vector<std::string> all =
         peers.exchange(fmt::format("{} {} {}", getpid(), memory_->file(), board_file_->number()));
     for (int rank = 0; rank < peers.size; ++rank) {
@@ -149,8 +64,8 @@ class Shared : public Communicator {
       if (std::sscanf(all[static_cast<size_t>(rank)].c_str(), "%d %d %d", &pid, &memory, &board) !=
           3)
         throw Error(ErrorKind::failed, "[ranks] rank {} has not said where its memory is.", rank);
-      memories_.push_back(map(rank, pid, memory, room(), PROT_READ));
-      boards_.push_back(map(rank, pid, board, sizeof(Board), PROT_READ | PROT_WRITE));
+      memories_.push_back(map(rank, pid, memory, SharedMemory::room(), false));
+      boards_.push_back(map(rank, pid, board, sizeof(Board), true));
     }
     peers.exchange("mapped");  // a rank that ends now takes its files along
     peers.describe([names = names_](uint64_t sequence) {
@@ -169,7 +84,7 @@ class Shared : public Communicator {
 
   int rank() const { return peers_.rank; }
   int size() const { return peers_.size; }
-  const Memory& memory() const { return *memory_; }
+  const SharedMemory& memory() const { return *memory_; }
   Board& board(int rank) const {
     return *reinterpret_cast<Board*>(boards_[static_cast<size_t>(rank)]->data());
   }
@@ -206,17 +121,16 @@ class Shared : public Communicator {
   }
 
  private:
-  static std::unique_ptr<Mapping> map(int rank, int pid, int file, size_t bytes, int protection) {
+  static std::unique_ptr<Mapping> map(int rank, int pid, int file, size_t bytes, bool writable) {
     const std::string path = fmt::format("/proc/{}/fd/{}", pid, file);
-    const int opened =
-        open(path.c_str(), (protection & PROT_WRITE ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+    const int opened = open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
     if (opened < 0)
       throw Error(ErrorKind::failed,
                   "[ranks] the memory of rank {} could not be opened: {}. Hint: ranks of one host "
                   "run as one user, in one container.",
                   rank, std::strerror(errno));
     const Descriptor descriptor(opened);
-    return std::make_unique<Mapping>(opened, bytes, protection);
+    return std::make_unique<Mapping>(opened, bytes, writable);
   }
   void wait_for(int rank, Progress what, uint64_t sequence) const {
     Board& peer = board(rank);
@@ -235,7 +149,7 @@ class Shared : public Communicator {
   }
 
   Peers peers_;
-  std::shared_ptr<Memory> memory_;
+  std::shared_ptr<SharedMemory> memory_;
   std::unique_ptr<Descriptor> board_file_;
   std::vector<std::unique_ptr<Mapping>> memories_, boards_;  // by rank
   uint64_t sequence_ = 0;

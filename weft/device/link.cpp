@@ -35,7 +35,10 @@ bool same_word(std::string_view a, std::string_view b) {
 double ranks_of(const Launch& collective) {
   return static_cast<double>(collective.body.front()->attrs.integer("ranks"));
 }
-bool is_sum_for_all(const Launch& collective) { return collective.body.front()->is("all_reduce"); }
+// Returns whether every rank gets the whole sum: the only result that is as large as the operand.
+bool is_sum_for_all(const Launch& collective) {
+  return collective.operands[0].value.type() == collective.results[0].value.type();
+}
 }  // namespace
 
 std::span<const Link> links() { return all_links; }

@@ -83,7 +83,7 @@ World& world() { return *current(); }
 
 namespace {
 std::function<void()>& joining() {
-  static std::function<void()> join;
+  static std::function<void()> join;  // set once, when the backends are registered
   return join;
 }
 }  // namespace

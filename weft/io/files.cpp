@@ -266,29 +266,21 @@ void AtomicFile::write(const void* data, size_t bytes) {
 }
 
 const std::string& AtomicFile::share(uint64_t bytes) {
-  WEFT_ASSERT(!partial_.empty(), "{} is no file that others could write", path_);
   if (ftruncate(descriptor_, static_cast<off_t>(bytes_ + bytes)) != 0) fail("extend");
   return partial_;
 }
 
 void AtomicFile::take_shared(uint64_t bytes) {
-  const int reader = uninterrupted([&] { return open(partial_.c_str(), O_RDONLY | O_CLOEXEC); });
-  if (reader < 0) fail("read");
-  std::vector<std::byte> chunk(size_t{1} << 20);
+  const OpenFile reader(partial_, ErrorKind::failed);
+  lseek(reader.descriptor.get(), static_cast<off_t>(bytes_), SEEK_SET);
+  std::vector<char> chunk(size_t{64} << 10);
   for (const uint64_t end = bytes_ + bytes; bytes_ < end;) {
-    const ssize_t count = uninterrupted([&] {
-      return pread(reader, chunk.data(), std::min<uint64_t>(chunk.size(), end - bytes_),
-                   static_cast<off_t>(bytes_));
-    });
-    if (count <= 0) {
-      close(reader);
-      fail("read");
-    }
-    checksum_->update(chunk.data(), static_cast<size_t>(count));
-    bytes_ += static_cast<uint64_t>(count);
+    const size_t count =
+        read_some(reader.descriptor, chunk.data(), chunk.size(), partial_, ErrorKind::failed);
+    if (count == 0) fail("read");
+    checksum_->update(chunk.data(), count);
+    bytes_ += count;
   }
-  close(reader);
-  lseek(descriptor_, static_cast<off_t>(bytes_), SEEK_SET);
 }
 
 uint64_t AtomicFile::checksum() const { return checksum_->digest(); }

@@ -285,7 +285,6 @@ bool needs_conversion(const Source& source, DType dtype) {
 bool can_map(const Wanted& wanted, const Variable& variable) {
   const Source& source = wanted.sources.front();
   if (wanted.sources.size() > 1 || needs_conversion(source, variable.dtype())) return false;
-  if (!variable.state()->ranges.empty()) return false;
   const Storage& storage = *variable.state()->storage;
   const auto address = reinterpret_cast<uintptr_t>(source.file->bytes(*source.entry).data());
   return address % size_of(variable.dtype()) == 0 && !storage.is_on_device() && !storage.file();
@@ -316,8 +315,7 @@ void copy_as_it_is(const Source& source, const Part& part, bool is_mapped) {
   }
 }
 
-// Converts element by element, rounded to the variable's type; if the file's matrix is transposed,
-// its columns are the variable's rows.
+// Converts elements, rounded; of a transposed matrix columns become the variable's rows.
 void convert(const Source& source, const Part& part, bool is_mapped) {
   std::span<std::byte> to = part.bytes();
   const Tensor held = source.file->tensor(source.entry->name);  // aligned
@@ -343,42 +341,28 @@ void convert(const Source& source, const Part& part, bool is_mapped) {
   if (is_mapped) release_pages(source.file->bytes());
 }
 
-// Keeps the part that this process has of a variable.
-void take_part(const Variable& whole, const Variable& part) {
-  Storage& storage = *part.state()->storage;
-  std::byte* to = storage.on_host().data;
-  const std::byte* const from = whole.bytes().data();
-  for (const PartRange& range : part.state()->ranges) {
-    std::memcpy(to, from + range.from, range.bytes);
-    to += range.bytes;
-  }
-  storage.note_write();
-}
-
 Loaded load_fitting(Fitting fitting, const NamedVariables& variables, const LoadOptions& options) {
   Loaded& loaded = fitting.found();
-  // Copies release the pages of a file, so they come before any variable can write to them.
+  // Copies release a file's pages: they come before any variable can write to them.
   std::vector<std::pair<const Source*, const Variable*>> to_map;
   for (const auto& [name, variable] : variables) {
     const Wanted* wanted = fitting.find(name);
     if (wanted == nullptr) continue;
-    if (options.map && can_map(*wanted, variable)) {
+    const bool is_part = !variable.state()->ranges.empty();
+    if (options.map && !is_part && can_map(*wanted, variable)) {
       to_map.emplace_back(&wanted->sources.front(), &variable);
       continue;
     }
     loaded.copied_bytes += variable.type().bytes();
-    const bool is_part = !variable.state()->ranges.empty();
     const Variable whole = is_part ? Variable(variable.name(), variable.type()) : variable;
     Part part{whole, wanted->part()};
     for (const Source& source : wanted->sources) {
       const bool is_mapped = options.map || source.file->buffer()->in_file;  // else it is memory
-      if (needs_conversion(source, part.type.dtype))
-        convert(source, part, is_mapped);
-      else
-        copy_as_it_is(source, part, is_mapped);
+      const auto take = needs_conversion(source, part.type.dtype) ? convert : copy_as_it_is;
+      take(source, part, is_mapped);
       part.offset += part.type.bytes();
     }
-    if (is_part) take_part(whole, variable);
+    if (is_part) keep_part(*variable.state(), whole.bytes());
   }
   for (const auto& [source, variable] : to_map) {
     variable->adopt(source->file->buffer(*source->entry));

@@ -104,9 +104,9 @@ struct UnfusedOperand {
 // asynchronously: until the launch that awaits it, no other launch may touch the result or write
 // the operand. The operand of an await is the transfer's side in the arena. Transfers run in the
 // order of their launches.
-// A collective exchanges its operand, which is in the arena, with other ranks (ops/collective.h). It
-// runs asynchronously, too: the operands of the launch that awaits it are its result and, where the
-// two do not share a slot, its operand.
+// A collective exchanges its operand, which is in the arena, with other ranks (ops/collective.h).
+// It runs asynchronously, too: the operands of the launch that awaits it are its result and, where
+// the two do not share a slot, its operand.
 struct Launch {
   enum class Kind : uint8_t { fused, library, transfer, await, collective };
   Kind kind = Kind::fused;

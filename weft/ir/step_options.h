@@ -64,8 +64,8 @@ struct StepOptions {
   std::optional<double> until = {};  // processor_seconds() at which the search for a fit ends
   Offload offload = {};
   // `mesh` has the ranks that compute the step together. The function of a step is written for the
-  // whole batch; each rank runs it with its part of the first axis of every input, scalars excepted.
-  // Null: one rank.
+  // whole batch; each rank runs it with its part of the first axis of every input, scalars
+  // excepted. Null: one rank.
   std::shared_ptr<const Mesh> mesh = nullptr;
   // `pack_weights` lets kernels keep weights that the step does not assign packed for their loops,
   // from run to run.

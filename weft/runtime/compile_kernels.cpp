@@ -15,6 +15,7 @@
 #include "weft/base/host/team.h"
 #include "weft/base/logging.h"
 #include "weft/base/memory/alignment.h"
+#include "weft/device/communicator.h"
 #include "weft/ir/op_def.h"
 
 namespace weft {
@@ -225,6 +226,24 @@ void try_kernels(const Plan& plan, const PlanKernels& kernels, const KernelChoos
   }
   memory.finish();
   refusals.check();
+}
+
+void compile_collectives(const Plan& plan, Communicator* ranks, PlanKernels& kernels) {
+  std::map<int, std::unique_ptr<Kernel>> awaits;  // by the slot of the result
+  for (size_t i = 0; i < plan.launches.size(); ++i) {
+    const Launch& launch = plan.launches[i];
+    if (launch.kind == Launch::Kind::collective) {
+      WEFT_CHECK(ranks != nullptr,
+                 "[run] the step is for several ranks, which this process has not joined. Hint: "
+                 "weft launch.");
+      Communicator::Exchange exchange = ranks->compile(plan, launch);
+      kernels[i] = std::move(exchange.begin);
+      awaits[launch.results[0].at.slot] = std::move(exchange.await);
+    } else if (launch.kind == Launch::Kind::await) {
+      if (const auto found = awaits.find(launch.operands[0].at.slot); found != awaits.end())
+        kernels[i] = std::move(awaits.extract(found).mapped());
+    }
+  }
 }
 
 }  // namespace weft

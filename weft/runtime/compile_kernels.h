@@ -15,6 +15,8 @@
 
 namespace weft {
 
+class Communicator;
+
 // Thrown if libraries refuse to compile kernels of a plan or to run them on this device
 // (KernelChooser::may_refuse). The chooser avoids these kernels from then on.
 struct KernelsRefused : Error {
@@ -27,6 +29,8 @@ struct KernelsRefused : Error {
 using PlanKernels =
     std::vector<std::unique_ptr<Kernel>>;  // by launch; null: it has no compiled kernel
 
+// Adds the kernels of the plan's collectives, which exchange values with other ranks.
+void compile_collectives(const Plan& plan, Communicator* ranks, PlanKernels& kernels);
 // Compiles several kernels in parallel, and binds them to their variables. Throws KernelsRefused.
 PlanKernels compile_kernels(const BoundPlan& bound, const KernelCompiler& compiler,
                             const KernelChooser& chooser, DeviceMemory& memory);

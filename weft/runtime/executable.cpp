@@ -1,7 +1,6 @@
 #include "weft/runtime/executable.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -13,7 +12,6 @@
 #include "weft/base/logging.h"
 #include "weft/base/memory/buffer.h"
 #include "weft/base/memory/storage.h"
-#include "weft/device/communicator.h"
 #include "weft/passes/passes.h"
 #include "weft/runtime/binding.h"
 #include "weft/runtime/compile_kernels.h"
@@ -70,7 +68,7 @@ class Executable::Running {
     const bool stages = library.stages_inputs();
     residency_->check_fits(stages ? staged_bytes(plan_) : 0, beside);
     kernels_ = compile_kernels(bound, compiler_, library.kernels(), memory_);
-    compile_collectives();
+    compile_collectives(plan_, workspace_->communicator.get(), kernels_);
     residency_->place_offloaded();
     inputs_.emplace(plan_, *residency_, memory_, stages);
     workspace_->detach_results();
@@ -114,26 +112,6 @@ class Executable::Running {
   }
 
  private:
-  void compile_collectives() {
-    std::map<int, std::unique_ptr<Kernel>> awaits;  // by the slot of the result
-    for (size_t i = 0; i < plan_.launches.size(); ++i) {
-      const Launch& launch = plan_.launches[i];
-      if (launch.kind == Launch::Kind::collective) {
-        Communicator::Exchange exchange = communicator().compile(plan_, launch);
-        kernels_[i] = std::move(exchange.begin);
-        awaits[launch.results[0].at.slot] = std::move(exchange.await);
-      } else if (launch.kind == Launch::Kind::await) {
-        if (const auto found = awaits.find(launch.operands[0].at.slot); found != awaits.end())
-          kernels_[i] = std::move(awaits.extract(found).mapped());
-      }
-    }
-  }
-  Communicator& communicator() const {
-    WEFT_CHECK(workspace_->communicator != nullptr,
-               "[run] the step is for several ranks, which this process has not joined. Hint: weft "
-               "launch.");
-    return *workspace_->communicator;
-  }
   void check(std::span<const Value> inputs) const;
   void check_count(std::string_view what, size_t got, size_t wanted) const;
   void begin_run();

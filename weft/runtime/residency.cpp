@@ -213,11 +213,13 @@ class HostResidency : public Residency {
   CopyKernels copies() override {
     transfers_ = nullptr;
     CopyKernels kernels;
-    std::set<int> moving;  // slots
+    std::multiset<int> moving;  // slots
     for (size_t i = 0; i < plan_.launches.size(); ++i) {
       const Launch& launch = plan_.launches[i];
       if (launch.kind == Launch::Kind::await) {
-        if (moving.erase(launch.operands[0].at.slot) == 0) continue;  // a collective is awaited
+        const auto moved = moving.find(launch.operands[0].at.slot);
+        if (moved == moving.end()) continue;  // a collective is awaited
+        moving.erase(moved);
         kernels.emplace_back(i, transfers_->await(launch.operands[0].at.slot));
       } else if (launch.kind == Launch::Kind::transfer) {
         if (transfers_ == nullptr) transfers_ = std::make_unique<Transfers>();

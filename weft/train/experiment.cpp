@@ -4,13 +4,10 @@
 
 #include "weft/base/logging.h"
 #include "weft/base/memory/memory.h"
-#include "weft/base/text/pattern.h"
 #include "weft/data/masked.h"
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
 #include "weft/io/gguf.h"
-#include "weft/ir/mesh.h"
-#include "weft/ir/variable.h"
 #include "weft/models/decoder.h"
 #include "weft/models/pretrained.h"
 #include "weft/nn/module.h"
@@ -374,44 +371,6 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   if (net && (trains || !options.checkpoint.empty()))
     add_imported_files(experiment, published, options.checkpoint);
   return experiment;
-}
-
-int64_t Experiment::ranks() const { return mesh == nullptr ? 1 : mesh->size(data_axis); }
-
-// Passes take consecutive rows of the batch, of which each rank has its part.
-data::LoaderOptions Experiment::training() const {
-  return {.batch_size = global_batch,
-          .shuffle = true,
-          .drop_last = true,
-          .seed = recipe->seed,
-          .part = mesh == nullptr ? 0 : mesh->place(data_axis),
-          .parts = ranks(),
-          .turn = micro_batch};
-}
-data::LoaderOptions Experiment::evaluation() const {
-  return {.batch_size = eval_batch * ranks(),
-          .part = mesh == nullptr ? 0 : mesh->place(data_axis),
-          .parts = ranks()};
-}
-
-Layout Experiment::part(const Variable& variable, int64_t level) const {
-  if (ranks() == 1 || recipe->parallel.zero < level) return {};
-  return usual_part(variable.type(), data_axis, ranks());
-}
-
-void share_out(Experiment& experiment) {
-  if (experiment.ranks() == 1) return;
-  const auto share = [&](const std::vector<Variable>& variables, int64_t level) {
-    for (const Variable& variable : variables)
-      lay_out(*variable.state(), experiment.part(variable, level), *experiment.mesh);
-  };
-  share(experiment.update_state(), 1);
-  std::vector<Variable> parameters = experiment.trained();
-  // Files of published models have every expert of a mixture by itself, which a part is not.
-  std::erase_if(parameters, [](const Variable& parameter) {
-    return matches(parameter.name(), "*.experts.*");
-  });
-  share(parameters, 3);
 }
 
 }  // namespace weft::train

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -114,6 +115,9 @@ struct Experiment {
 
 // Leaves each rank its part of the state that parallel.zero shares out, once it has been loaded.
 void share_out(Experiment& experiment);
+// Does so with the sums of the gradients of these parameters.
+void share_out_sums(const Experiment& experiment, std::span<const Variable> parameters,
+                    std::span<const Variable> sums);
 
 // Captures the forward pass of a model in evaluation mode, on a batch of this type.
 Graph forward_graph(const Model& model, const Type& batch);

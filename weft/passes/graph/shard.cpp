@@ -12,76 +12,19 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
 
-#include "weft/ir/axis_map.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/collective.h"
 #include "weft/ops/ops.h"
+#include "weft/passes/graph/cuts.h"
 #include "weft/passes/graph/fold.h"
 
 namespace weft {
 namespace {
-
-// Held says what a rank has of a value of the whole step.
-struct Held {
-  enum class Kind : uint8_t { whole, split, partial };
-  Kind kind = Kind::whole;
-  int axis = 0;         // of a split value; see Split
-  int64_t before = 1;   // of a split value
-  bool stored = false;  // split as state is, along the axis of the data
-
-  bool is(Kind other) const { return kind == other; }
-};
 using enum Held::Kind;
-
-// A Cut is a part of a factor for each rank: the factor is `before` segments, of which each rank
-// has an equal part.
-struct Cut {
-  int factor = -1;
-  int64_t before = 1;
-  bool operator==(const Cut&) const = default;
-};
-
-// Returns the cut of a factor that cuts an axis like this; nullopt if the axis is cut within
-// several factors.
-std::optional<Cut> cut_of(const AxisMap& map, const FactoredAxis& axis, int64_t before,
-                          int64_t ranks) {
-  for (int factor : axis.factors) {
-    const int64_t size = map.factors[static_cast<size_t>(factor)].size;
-    if (before < size && size % (before * ranks) == 0) return Cut{factor, before};
-    if (size == 0 || before % size != 0) return std::nullopt;
-    before /= size;
-  }
-  return std::nullopt;
-}
-
-// Returns how a value is split whose factor is cut; nullopt for a value without the factor.
-std::optional<Held> split_by(const AxisMap& map, const std::vector<FactoredAxis>& axes,
-                             const Cut& cut) {
-  for (size_t axis = 0; axis < axes.size(); ++axis) {
-    int64_t before = cut.before;
-    for (int factor : axes[axis].factors) {
-      if (factor == cut.factor) return Held{split, static_cast<int>(axis), before};
-      before *= map.factors[static_cast<size_t>(factor)].size;
-    }
-  }
-  return std::nullopt;
-}
-
-// Returns the operation that combines results of a reduction.
-std::string_view combination(const Factor& factor, DType dtype) {
-  if (dtype != DType::boolean) return factor.combine;
-  return factor.combine == "maximum" ? "logical_or" : "logical_and";
-}
-// Returns whether a cast changes no value, so that sums may be cast before they are added.
-bool is_exact_cast(const Node& node) {
-  const DType from = node.inputs[0].dtype(), to = node.type.dtype;
-  return is_float(from) && is_float(to) && size_of(from) < size_of(to);
-}
 
 class Sharder {
  public:
@@ -90,10 +33,10 @@ class Sharder {
 
   Graph run(const Graph& graph, std::span<const Layout> inputs) {
     Graph made;
-    find_wanted(graph);
+    wanted_ = wanted_parts(graph, mesh_);
     for (size_t i = 0; i < graph.inputs.size(); ++i) {
       const Value& input = graph.inputs[i];
-      const Held held = held_in(inputs[i]);
+      const Held held = held_in(inputs[i], mesh_);
       OriginOverride origin(input->origin);
       Value part = input;
       if (held.is(split))
@@ -127,11 +70,6 @@ class Sharder {
     locals_.insert_or_assign(value.node(), std::move(local));
   }
 
-  Held held_in(const Layout& layout) const {
-    if (layout.is_partial(mesh_.name)) return {.kind = partial};
-    const Split* const cut = layout.split(mesh_.name);
-    return cut == nullptr ? Held() : Held{split, cut->axis, cut->before};
-  }
   Shape shape_of(const Value& value, const Held& held) const {
     return part_shape(value.shape(), {mesh_.name, held.axis, held.before}, mesh_.size);
   }
@@ -159,7 +97,7 @@ class Sharder {
 
   void visit_leaf(const Value& value) {
     if (value->variable == nullptr) return set(value, {value, {}});
-    Held held = held_in(value->variable->layout);
+    Held held = held_in(value->variable->layout, mesh_);
     if (!held.is(split)) return set(value, {value, held});
     held.stored = mesh_.name == data_axis;
     const Value part = make_leaf(*value->op, {value.dtype(), shape_of(value, held)});
@@ -173,46 +111,14 @@ class Sharder {
     int partials = 0, last = -1;
     for (size_t i = 0; i < node.inputs.size(); ++i)
       if (held(node.inputs[i]).is(partial)) ++partials, last = static_cast<int>(i);
-    if (partials == 0 || !is_linear(node)) return false;
+    if (partials == 0 || !is_linear(node, [&](const Value& input) { return held(input); }))
+      return false;
     std::vector<Value> inputs;
     inputs.reserve(node.inputs.size());
     for (const Value& input : node.inputs) inputs.push_back(at(input).value);
     set(value, {with(node, std::move(inputs)), {.kind = partial}, partials == 1 ? last : -1});
     return true;
   }
-  bool is_linear(const Node& node) const {
-    const auto is_partial = [&](size_t i) { return held(node.inputs[i]).is(partial); };
-    const auto adds_nothing = [&](const Value& input) {
-      return held(input).is(partial) || (held(input).is(whole) && uniform_value(input) == 0.0);
-    };
-    const auto all_add_nothing = [&](size_t first) {
-      return std::ranges::all_of(node.inputs.begin() + static_cast<std::ptrdiff_t>(first),
-                                 node.inputs.end(), adds_nothing);
-    };
-    const auto is_whole = [&](size_t i) { return held(node.inputs[i]).is(whole); };
-    switch (node.op->scalar) {
-      case ScalarOp::identity:
-      case ScalarOp::neg:
-        return true;
-      case ScalarOp::cast:
-        return is_exact_cast(node);
-      case ScalarOp::add:
-      case ScalarOp::sub:
-        return all_add_nothing(0);
-      case ScalarOp::mul:
-        return is_partial(0) ? is_whole(1) : is_whole(0);
-      case ScalarOp::div:
-        return is_partial(0) && is_whole(1);
-      case ScalarOp::select:
-        return is_whole(0) && all_add_nothing(1);
-      default:
-        break;
-    }
-    if (node.op->kind == OpKind::reduce) return node.op->combine == ScalarOp::add;
-    if (node.op->kind != OpKind::movement) return false;
-    return node.attrs.has("value") ? node.attrs.number("value") == 0 : all_add_nothing(0);
-  }
-
   // Returns the cut of each split operand; an operand whose cut no factor has, or that is not
   // split, has none.
   std::vector<Cut> cuts_of(const Node& node, const AxisMap& map) const {
@@ -224,16 +130,6 @@ class Sharder {
       cuts[i] = cut_of(map, axis, own.before, mesh_.size).value_or(Cut());
     }
     return cuts;
-  }
-  static bool is_plain(const AxisMap& map, const Cut& cut) {
-    if (cut.factor < 0) return false;
-    const Factor& factor = map.factors[static_cast<size_t>(cut.factor)];
-    return factor.relation == Relation::plain && !factor.positional &&
-           (factor.count.empty() || cut.before == 1);
-  }
-  static bool is_reduced(const AxisMap& map, const Cut& cut) {
-    return cut.factor >= 0 &&
-           map.factors[static_cast<size_t>(cut.factor)].relation == Relation::reduced;
   }
   // Returns whether a composite computes parts of its result from the same parts of its operands.
   bool is_in_parts(const Node& node, const AxisMap& map, const std::vector<Cut>& cuts) const {
@@ -327,35 +223,12 @@ class Sharder {
 
   // ---- state in parts
 
-  static bool is_pointwise(const Node& node) {
-    return node.op->kind == OpKind::elementwise || node.op->view != nullptr;
-  }
   // Returns whether an operation reads its part of an operand, and not all of it.
   bool is_read_split(const Node& node, const Value& input) const {
     if (!held(input).is(split)) return false;
     return !held(input).stored || is_pointwise(node) || node.op->kind == OpKind::reduce;
   }
 
-  // Finds the values of which each rank should have a part, as only parts of state derive from them
-  // by pointwise operations.
-  void find_wanted(const Graph& graph) {
-    for (const auto& [variable, value] : graph.assignments)
-      if (const Held held = held_in(variable->variable->layout); held.is(split))
-        wanted_.emplace(value.node(), held);
-    const std::vector<Value> nodes = graph.nodes();
-    for (auto value = nodes.rbegin(); !wanted_.empty() && value != nodes.rend(); ++value) {
-      const Node& node = *value->node();
-      const auto found = wanted_.find(&node);
-      if (found == wanted_.end() || !is_pointwise(node)) continue;
-      const AxisMap map = axis_map(node);
-      const auto cut = cut_of(map, map.result[static_cast<size_t>(found->second.axis)],
-                              found->second.before, mesh_.size);
-      if (!cut) continue;
-      for (size_t i = 0; i < node.inputs.size(); ++i)
-        if (const std::optional<Held> own = split_by(map, map.operands[i], *cut))
-          wanted_.emplace(node.inputs[i].node(), *own);
-    }
-  }
   // Adds a partial value in parts where parts are wanted, before an operation reads it that is not
   // linear, as the norm of a gradient does, which is then a sum over parts.
   void settle(const Value& value) {
@@ -392,7 +265,7 @@ class Sharder {
     if (is_pointwise(*value.node()) && value->inputs.size() == 1 &&
         held(value->inputs[0]).is(split) && value->inputs[0].type().bytes() <= value.type().bytes())
       return on_whole(value);
-    return gathered(local.value, local.held, again);
+    return gathered(local.value, local.held, mesh_, again);
   }
   // A sum is taken as far up as its bytes do not grow: all readers share it there, and it is
   // scaled once.
@@ -405,23 +278,6 @@ class Sharder {
     }
     return options_.has_fault("shard-forgets-sums") ? local.value : all_reduce(local.value, mesh_);
   }
-  Value gathered(const Value& part, const Held& held, bool again) const {
-    if (held.before == 1) return all_gather(part, mesh_, held.axis, again);
-    const Value segments = reshape(part, in_segments(part.shape(), held));
-    Shape shape = part.shape();
-    shape[held.axis] *= mesh_.size;
-    return reshape(all_gather(segments, mesh_, held.axis + 1, again), shape);
-  }
-  // Returns a shape with the split axis as two: the segments, and the extent of one.
-  static Shape in_segments(const Shape& shape, const Held& held) {
-    Shape segments;
-    for (int axis = 0; axis < shape.size(); ++axis) {
-      if (axis == held.axis) segments.push_back(held.before);
-      segments.push_back(axis == held.axis ? shape[axis] / held.before : shape[axis]);
-    }
-    return segments;
-  }
-
   // Returns what this rank contributes to a value that is the sum over the ranks: a value that all
   // of them have counts on the first rank alone.
   Value share_of(const Value& value) {
@@ -452,7 +308,7 @@ class Sharder {
     } else if (wanted.before == 1 && !wholes_.contains(value.node())) {
       return reduce_scatter(local.value, mesh_, wanted.axis);
     }
-    return taken(all_of(value), wanted);
+    return cut_out(all_of(value), wanted, place(), mesh_.size);
   }
   // Computes the part of a value that is cheaper to compute than to cut: of a constant, of random
   // numbers, of an elementwise operation or a view. Returns an empty value for others.
@@ -499,14 +355,6 @@ class Sharder {
   Value place() const {
     return options_.has_fault("shard-forgets-places") ? zeros({}, DType::i64) : index_;
   }
-  // Cuts a part out of a value that the rank has whole.
-  Value taken(const Value& value, const Held& wanted) const {
-    if (wanted.before == 1) return part_at(value, wanted.axis, place(), mesh_.size);
-    const Shape shape = shape_of(value, wanted);
-    const Shape segments = in_segments(value.shape(), wanted);
-    return reshape(part_at(reshape(value, segments), wanted.axis + 1, place(), mesh_.size), shape);
-  }
-
   // Returns the value that an opened composite equals.
   const Value& resolved(const Value& value) const {
     const auto found = opened_.find(value.node());
@@ -518,98 +366,10 @@ class Sharder {
   Value index_;  // of this rank
   std::unordered_map<const Node*, Local> locals_;
   std::unordered_map<const Node*, Value> opened_, wholes_, again_;
-  std::unordered_map<const Node*, Held> wanted_;
-  bool reads_backward_ = false;  // whether the operation that is visited is of the backward pass
+  WantedParts wanted_;
+  bool reads_backward_ = false;  // whether a node of the backward pass is visited
   std::map<std::tuple<const Node*, int, int64_t>, Value> parts_;
   std::vector<Value> kept_;  // nodes of opened composites, which the maps name by address
-};
-
-// Small sums that do not depend on each other are taken together: ranks wait for each other once
-// for a bucket of them, instead of once for each.
-class Buckets {
- public:
-  Buckets(const MeshAxis& mesh, const Graph& graph) : mesh_(mesh) {
-    for (const Value& value : graph.nodes()) {
-      int level = 0;  // collectives on the longest way to the value
-      for (const Value& input : value->inputs) level = std::max(level, levels_.at(input.node()));
-      levels_[value.node()] = level + (value->op->kind == OpKind::collective ? 1 : 0);
-      if (is_small_sum(*value.node())) open_bucket(value, level);
-    }
-  }
-
-  // Values of a lower level come first, so that all operands of a bucket are there before it.
-  Graph run(const Graph& graph) {
-    if (std::ranges::none_of(buckets_, [](const Bucket& bucket) { return bucket.sums.size() > 1; }))
-      return graph;
-    std::vector<Value> nodes = graph.nodes();
-    std::ranges::stable_sort(nodes, {},
-                             [&](const Value& value) { return levels_.at(value.node()); });
-    for (const Value& value : nodes) {
-      const auto bucket = bucket_of_.find(value.node());
-      if (bucket != bucket_of_.end() && buckets_[bucket->second].sums.size() > 1)
-        fill(buckets_[bucket->second]);
-      else
-        now_.try_emplace(value.node(), rebuilt(value));
-    }
-    Graph made{.inputs = graph.inputs, .outputs = {}, .assignments = {}};
-    for (const Value& output : graph.outputs) made.outputs.push_back(now_.at(output.node()));
-    for (const auto& [variable, value] : graph.assignments)
-      made.assignments.push_back({variable, now_.at(value.node())});
-    return made;
-  }
-
- private:
-  static constexpr size_t small = 64 << 10, most = 1 << 20;  // bytes of a sum and of a bucket
-  struct Bucket {
-    std::vector<Value> sums;
-    size_t bytes = 0;
-  };
-
-  static bool is_small_sum(const Node& node) {
-    return node.is("all_reduce") && node.attrs.text("combine") == "add" &&
-           node.type.bytes() <= small;
-  }
-  void open_bucket(const Value& sum, int level) {
-    const auto [open, is_new] = open_.try_emplace({level, sum.dtype()}, buckets_.size());
-    if (is_new || buckets_[open->second].bytes + sum.type().bytes() > most) {
-      open->second = buckets_.size();
-      buckets_.emplace_back();
-    }
-    buckets_[open->second].sums.push_back(sum);
-    buckets_[open->second].bytes += sum.type().bytes();
-    bucket_of_[sum.node()] = open->second;
-  }
-
-  Value rebuilt(const Value& value) const {
-    std::vector<Value> inputs;
-    bool is_same = true;
-    for (const Value& input : value->inputs) {
-      inputs.push_back(now_.at(input.node()));
-      is_same = is_same && inputs.back().node() == input.node();
-    }
-    return is_same ? value : rebuild(*value.node(), std::move(inputs));
-  }
-  void fill(const Bucket& bucket) {
-    if (now_.contains(bucket.sums.front().node())) return;
-    std::vector<Value> parts;
-    for (const Value& sum : bucket.sums)
-      parts.push_back(reshape(now_.at(sum->inputs[0].node()), {sum.elements()}));
-    const OriginOverride origin(bucket.sums.back()->origin);
-    const Value all = all_reduce(concat(parts, 0), mesh_);
-    int64_t from = 0;
-    for (const Value& sum : bucket.sums) {
-      const OriginOverride of_sum(sum->origin);
-      now_[sum.node()] = reshape(slice(all, 0, from, from + sum.elements()), sum.shape());
-      from += sum.elements();
-    }
-  }
-
-  const MeshAxis& mesh_;
-  std::unordered_map<const Node*, int> levels_;
-  std::map<std::pair<int, DType>, size_t> open_;  // buckets that have room
-  std::vector<Bucket> buckets_;
-  std::unordered_map<const Node*, size_t> bucket_of_;
-  std::unordered_map<const Node*, Value> now_;
 };
 }  // namespace
 
@@ -619,7 +379,7 @@ class Buckets {
 Graph shard_along(const Graph& graph, const MeshAxis& mesh, std::span<const Layout> inputs,
                   const PassOptions& options) {
   const Graph made = Sharder(mesh, options).run(graph, inputs);
-  return Buckets(mesh, made).run(made);
+  return join_sums(made, mesh);
 }
 
 Graph shard(const Graph& graph, const PassOptions& options) {

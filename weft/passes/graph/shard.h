@@ -1,4 +1,4 @@
-// Declares the sharding of a step for tests, which choose the layouts of its inputs.
+// Declares the stages of sharding. Tests choose the layouts of inputs.
 #pragma once
 
 #include <span>
@@ -11,5 +11,8 @@ namespace weft {
 // their own (VariableState::layout).
 Graph shard_along(const Graph& graph, const MeshAxis& mesh, std::span<const Layout> inputs,
                   const PassOptions& options);
+
+// Takes small sums that do not depend on each other together.
+Graph join_sums(const Graph& graph, const MeshAxis& mesh);
 
 }  // namespace weft

@@ -307,7 +307,7 @@ class Bufferizer {
                   .body = {value},
                   .operands = {{input, from}}};
     // A sum replaces its operand, which nobody else reads: the slot is then exchanged as a whole.
-    const bool replaces = value->is("all_reduce") && uses_.count(input.node()) == 1 &&
+    const bool replaces = value.type() == input.type() && uses_.count(input.node()) == 1 &&
                           from.offset == 0 &&
                           plan_.slots[static_cast<size_t>(from.slot)].bytes == value.type().bytes();
     const Placement at = placed_[value.node()] = replaces ? from : new_slot(value, {});

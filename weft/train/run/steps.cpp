@@ -86,9 +86,7 @@ Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
                 of_step(chosen, Mode::eval, beside_evaluation())) {
   loss_sum_.make_partial();
   count_.make_partial();
-  for (size_t i = 0; accumulator_ != nullptr && i < parameters_.size(); ++i)
-    if (const Layout part = experiment.part(parameters_[i], 2); !part.splits.empty())
-      lay_out(*accumulator_->sums()[i].state(), part, *experiment.mesh);
+  if (accumulator_ != nullptr) share_out_sums(experiment, parameters_, accumulator_->sums());
   for (const auto& method : experiment.methods)
     for (MethodStep& step : method->steps()) {
       CompiledStep compiled(step.function,
