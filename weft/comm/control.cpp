@@ -237,7 +237,7 @@ void Control::take(const Propose& proposal) {
   {
     const std::lock_guard lock(mutex_);
     done = done_;
-    if (done <= proposal.step) proposed_ = proposal.step;
+    if (done < proposal.step) proposed_ = proposal.step;  // else it may have gone on
     changed_.notify_all();
   }
   to_hub(Answer{.proposed = proposal.step, .at = done});

@@ -98,7 +98,7 @@ void Hub::take(int /*rank*/, const AskStop& /*asks*/) {
   if (proposed_ >= 0) return;
   int64_t newest = 0;
   for (int r = 0; r < size(); ++r) newest = std::max(newest, judge_.last(r).step);
-  propose(newest + 2);
+  propose(newest + ahead_);
 }
 
 void Hub::propose(int64_t step) {
@@ -115,7 +115,8 @@ void Hub::take(int rank, const Answer& answer) {
     if (!r.answer) return;
     farthest = std::max(farthest, r.answer->at);
   }
-  if (farthest > proposed_) return propose(farthest + 2);
+  // A rank that is at the step may have gone on. Fast steps are met by looking further ahead.
+  if (farthest >= proposed_) return propose(farthest + (ahead_ *= 2));
   is_confirmed_ = true;
   send_all(Confirm{proposed_});
 }

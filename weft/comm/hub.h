@@ -72,6 +72,7 @@ class Hub {
   Judge judge_;
   bool is_over_ = false;      // a verdict is out, all failed alike, or all left
   bool is_complete_ = false;  // all have come
+  int64_t ahead_ = 2;         // steps between the newest one and the one that is proposed
   int64_t proposed_ = -1;
   bool is_confirmed_ = false;
   int failing_ticks_ = 0;  // since the first rank failed
