@@ -120,6 +120,7 @@ std::string check_graph(uint64_t seed, int64_t ranks, const std::string& fault =
     if (value->variable != nullptr)
       value->variable->layout = draw_layout(value.type(), mesh, true, random);
   std::vector<Layout> layouts;
+  layouts.reserve(drawn.graph.inputs.size());
   for (const Value& input : drawn.graph.inputs)
     layouts.push_back(draw_layout(input.type(), mesh, false, random));
   return disagreement_of_ranks(drawn.graph, drawn.inputs, layouts, mesh, fault);
@@ -146,7 +147,7 @@ TEST_SUITE("shard") {
                                     "shard-adds-everywhere", "shard-opens-parts"}) {
       int found = 0;
       for (uint64_t seed = 0; seed < 400 && found == 0; ++seed) try {
-          found += check_graph(seed, 2, fault) != "" ? 1 : 0;
+          found += check_graph(seed, 2, fault).empty() ? 0 : 1;
         } catch (const InternalError&) {
           ++found;
         }

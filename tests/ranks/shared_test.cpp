@@ -47,6 +47,7 @@ struct Exchanges {
   }
   std::vector<Value> operands(const Type& type) const {
     std::vector<Value> all;
+    all.reserve(static_cast<size_t>(axis().size));
     for (int64_t rank = 0; rank < axis().size; ++rank) all.push_back(operand_of(rank, type));
     return all;
   }

@@ -7,6 +7,7 @@
 
 #include "tests/support/rank_processes.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/values.h"
 #include "weft/base/memory/storage.h"
 #include "weft/data/loader.h"
 #include "weft/device/communicator.h"

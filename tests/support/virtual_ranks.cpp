@@ -101,6 +101,7 @@ std::vector<std::vector<Value>> VirtualRanks::run(const Graph& local, std::span<
       for (const Value& input : node.inputs) operands[rank].push_back(known.at(input.node())[rank]);
     if (node.op->kind == OpKind::collective) {
       std::vector<Value> all;
+      all.reserve(operands.size());
       for (const auto& each : operands) all.push_back(each.front());
       here = exchanged(node, all);
       continue;
@@ -125,8 +126,7 @@ std::vector<std::vector<Value>> VirtualRanks::run(const Graph& local, std::span<
 std::vector<std::vector<Value>> VirtualRanks::step(const Graph& local,
                                                    std::span<const Value> inputs,
                                                    std::span<const Layout> layouts) {
-  Graph computed = local;
-  std::vector<std::vector<Value>> results = run(computed, inputs, layouts);
+  std::vector<std::vector<Value>> results = run(local, inputs, layouts);
   for (size_t i = 0; i < local.assignments.size(); ++i)
     variables_[local.assignments[i].variable->variable.get()] = results[local.outputs.size() + i];
   results.resize(local.outputs.size());

@@ -55,6 +55,7 @@ std::vector<PartRange> ranges_of(const Type& whole, const Layout& layout, const 
   const size_t bytes = Type{whole.dtype, part}.bytes() / std::max<size_t>(segments, 1);
   const auto place = static_cast<size_t>(mesh.place(split.mesh_axis));
   std::vector<PartRange> ranges;
+  ranges.reserve(segments);
   for (size_t i = 0; i < segments; ++i)
     ranges.push_back({(i * static_cast<size_t>(ranks) + place) * bytes, bytes});
   return ranges;

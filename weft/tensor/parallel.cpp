@@ -2,6 +2,7 @@
 
 #include <exception>
 
+#include "weft/base/logging.h"
 #include "weft/device/communicator.h"
 #include "weft/device/world.h"
 #include "weft/ir/mesh.h"
@@ -21,7 +22,8 @@ Parallel::Parallel() {
 Parallel::~Parallel() {
   if (std::uncaught_exceptions() == 0) try {
       world().leave();
-    } catch (const Error&) {  // another rank is lost, of which its message tells
+    } catch (const Error& lost) {  // another rank, of which its own message tells
+      logging::debug(1, "{}", lost.what());
     }
 }
 

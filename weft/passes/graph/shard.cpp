@@ -283,7 +283,7 @@ class Sharder {
   Value share_of(const Value& value) {
     const Value& known = resolved(value);
     if (held(known).is(partial)) return at(known).value;
-    const Value all = all_of(known);
+    Value all = all_of(known);
     if (uniform_value(known) == 0.0 || options_.has_fault("shard-adds-everywhere")) return all;
     return select(broadcast_to(index_ == 0, all.shape()), all, zeros_like(all));
   }
@@ -387,11 +387,9 @@ Graph shard(const Graph& graph, const PassOptions& options) {
   Graph made = graph;
   for (const MeshAxis& mesh : options.step.mesh->axes) {
     if (mesh.size == 1) continue;
-    std::vector<Layout> inputs;
-    for (const Value& input : made.inputs)
-      inputs.push_back(mesh.name != data_axis || input.rank() == 0
-                           ? Layout()
-                           : Layout{.splits = {{mesh.name, 0}}, .partial = {}});
+    std::vector<Layout> inputs(made.inputs.size());
+    for (size_t i = 0; mesh.name == data_axis && i < inputs.size(); ++i)
+      if (made.inputs[i].rank() > 0) inputs[i].splits = {{mesh.name, 0}};
     made = shard_along(made, mesh, inputs, options);
   }
   return made;

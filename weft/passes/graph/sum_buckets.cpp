@@ -81,6 +81,7 @@ class Buckets {
   void fill(const Bucket& bucket) {
     if (now_.contains(bucket.sums.front().node())) return;
     std::vector<Value> parts;
+    parts.reserve(bucket.sums.size());
     for (const Value& sum : bucket.sums)
       parts.push_back(reshape(now_.at(sum->inputs[0].node()), {sum.elements()}));
     const OriginOverride origin(bucket.sums.back()->origin);

@@ -57,11 +57,13 @@ void CheckpointWriter::tensors(std::string_view name, const std::vector<io::Name
           ? io::write_safetensors(path, tensors, metadata)
           : io::write_shared_safetensors(path, tensors, metadata, [&](const std::string& file) {
               exchange(fmt::format("{}\n{}", name, file));
-              write_share(file, {tensors, metadata});
+              if (const std::string problem = write_share(file, {tensors, metadata});
+                  !problem.empty())
+                throw Error(ErrorKind::failed, "{}", problem);
             });
 }
 
-void CheckpointWriter::write_share(const std::string& path, const Share& share) const {
+std::string CheckpointWriter::write_share(const std::string& path, const Share& share) const {
   std::string problem;
   try {
     io::write_share(path, share.tensors, share.metadata,
@@ -70,7 +72,8 @@ void CheckpointWriter::write_share(const std::string& path, const Share& share) 
     problem = error.what();
   }
   for (const std::string& each : exchange(problem))
-    if (!each.empty()) throw Error(ErrorKind::failed, "{}", each);
+    if (!each.empty()) return each;
+  return "";
 }
 
 void CheckpointWriter::release(const std::string& error) const {
@@ -86,10 +89,7 @@ void CheckpointWriter::follow() const {
     if (name.empty()) throw Error(ErrorKind::failed, "{}", rest);
     const auto share = shares_.find(name);
     WEFT_ASSERT(share != shares_.end(), "this rank has nothing of {}", name);
-    try {
-      write_share(rest, share->second);
-    } catch (const Error&) {  // which the first rank has heard, too, and says
-    }
+    write_share(rest, share->second);  // the first rank hears of problems, too, and says them
   }
 }
 

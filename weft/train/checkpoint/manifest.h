@@ -72,9 +72,9 @@ class CheckpointWriter {
   };
   bool leads() const;
   std::vector<std::string> exchange(const std::string& mine) const;
-  // Writes this rank's share of a file that the first rank has begun. Throws Error(failed) where a
-  // rank cannot.
-  void write_share(const std::string& path, const Share& share) const;
+  // Writes this rank's share of a file that the first rank has begun. Returns what is wrong where a
+  // rank cannot, the same on all ranks.
+  std::string write_share(const std::string& path, const Share& share) const;
 
   std::string folder_;
   const Mesh* mesh_;
