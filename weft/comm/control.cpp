@@ -101,7 +101,8 @@ std::shared_ptr<Communicator> Control::communicator() {
        .begins = [this](uint64_t sequence) { begins(sequence); },
        .awaits = [this](uint64_t sequence) { awaits(sequence); },
        .goes_on = [this] { goes_on(); },
-       .describe = [this](auto words) { describe_by({.launch = {}, .collective = words}); }});
+       .describe =
+           [this](auto words) { describe_by({.launch = {}, .collective = std::move(words)}); }});
   return communicator_;
 }
 

@@ -47,6 +47,7 @@ std::vector<double> Source::target_variations() const {
       if (targets[j] != ignored_target) all[j].add(targets[j]);
   }
   std::vector<double> squares;
+  squares.reserve(all.size());
   for (const Variation& each : all) squares.push_back(each.squares());
   return squares;
 }

@@ -14,6 +14,7 @@
 #include "weft/base/memory/memory.h"
 #include "weft/base/memory/storage.h"
 #include "weft/base/numbers/rounding.h"
+#include "weft/device/communicator.h"
 #include "weft/passes/memory/transfers.h"
 #include "weft/runtime/footprint.h"
 #include "weft/runtime/results.h"

@@ -199,7 +199,7 @@ struct CompiledStep::State {
     if (options.mesh == nullptr) return detail::capture(function, types, options.mode);
     std::vector<Type> wholes(types.begin(), types.end());
     for (Type& type : wholes)
-      if (type.shape.size() > 0) type.shape[0] *= options.mesh->size(data_axis);
+      if (!type.shape.empty()) type.shape[0] *= options.mesh->size(data_axis);
     return detail::capture(function, wholes, options.mode);
   }
 };
