@@ -9,6 +9,7 @@
 #include "tests/support/interpreter.h"
 #include "tests/support/rank_processes.h"
 #include "tests/support/values.h"
+#include "tests/support/virtual_ranks.h"
 #include "weft/base/memory/storage.h"
 #include "weft/device/registry.h"
 #include "weft/ir/graph.h"
@@ -26,15 +27,6 @@ namespace {
 Value operand_of(int64_t rank, const Type& type) {
   Random random(static_cast<uint64_t>(rank) + 5);
   return random_values(type, -3, 3, random);
-}
-
-Value combined(const std::vector<Value>& operands, std::string_view combine) {
-  const DType dtype = operands.front().dtype();
-  const bool narrow = computes_wider(dtype);
-  Value result = narrow ? cast(operands.front(), DType::f32) : operands.front();
-  for (size_t i = 1; i < operands.size(); ++i)
-    result = make_node(op(combine), {result, narrow ? cast(operands[i], DType::f32) : operands[i]});
-  return interpret(narrow ? cast(result, dtype) : result);
 }
 
 struct Exchanges {

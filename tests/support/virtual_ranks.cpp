@@ -24,13 +24,6 @@ Shape by_rank(const Shape& shape, const Split& split, int64_t ranks) {
   return made;
 }
 
-Value combined(std::span<const Value> operands, std::string_view combine) {
-  Value result = operands.front();
-  for (const Value& operand : operands.subspan(1))
-    result = make_node(op(combine), {result, operand});
-  return result;
-}
-
 std::vector<Value> exchanged(const Node& node, const std::vector<Value>& operands) {
   const Collective what = collective_of(node);
   const auto ranks = static_cast<int64_t>(operands.size());
@@ -51,6 +44,17 @@ std::vector<Value> exchanged(const Node& node, const std::vector<Value>& operand
 }
 }  // namespace
 
+Value combined(std::span<const Value> operands, std::string_view combine) {
+  const DType dtype = operands.front().dtype();
+  const auto wide = [&](const Value& value) {
+    return computes_wider(dtype) ? cast(value, DType::f32) : value;
+  };
+  Value result = wide(operands.front());
+  for (const Value& operand : operands.subspan(1))
+    result = make_node(op(combine), {result, wide(operand)});
+  return interpret(cast(result, dtype));
+}
+
 Value part_of(const Value& whole, const Layout& layout, const MeshAxis& mesh, int64_t rank) {
   if (layout.is_partial(mesh.name)) return rank == 0 ? whole : interpret(zeros_like(whole));
   const Split* const split = layout.split(mesh.name);
@@ -61,7 +65,7 @@ Value part_of(const Value& whole, const Layout& layout, const MeshAxis& mesh, in
 }
 
 Value joined(std::span<const Value> parts, const Layout& layout, const MeshAxis& mesh) {
-  if (layout.is_partial(mesh.name)) return interpret(combined(parts, "add"));
+  if (layout.is_partial(mesh.name)) return combined(parts, "add");
   const Split* const split = layout.split(mesh.name);
   if (split == nullptr) return parts.front();
   Shape whole = parts.front().shape();

@@ -12,6 +12,8 @@
 
 namespace weft::testing {
 
+// Returns the operands combined in their order, floats of 16 bits in float32 and rounded once.
+Value combined(std::span<const Value> operands, std::string_view combine);
 // Returns the part of a value, a "data" leaf, that a rank has; where the layout is partial, the
 // first rank has the value and all others zeros.
 Value part_of(const Value& whole, const Layout& layout, const MeshAxis& mesh, int64_t rank);

@@ -1,4 +1,5 @@
 // Tests training on several ranks, as processes that weft launch starts.
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <string>
@@ -11,6 +12,7 @@
 #include "tests/support/exit_codes.h"
 #include "tests/support/program.h"
 #include "tests/train/runs.h"
+#include "weft/device/link.h"
 #include "weft/train/checkpoint/checkpoint.h"
 
 using namespace weft;
@@ -157,6 +159,15 @@ TEST_CASE("a program of one's own trains on ranks as it does alone") {
   // The loss that is printed has six digits.
   const auto losses = [](const std::string& text) { return text.substr(0, text.find("step 100")); };
   CHECK(losses(two.out) == losses(one.out));
+}
+
+TEST_CASE("parallel.link takes the links of the table") {
+  std::string names;
+  for (const Link& link : links()) names += (names.empty() ? "" : ", ") + std::string(link.name);
+  const auto& keys = train::recipe_keys();
+  const auto key = std::ranges::find(keys, std::string_view("parallel.link"), &RecipeKey::path);
+  REQUIRE(key != keys.end());
+  CHECK(key->choices == names);
 }
 
 TEST_CASE("plans of ranks say what they exchange") {

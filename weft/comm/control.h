@@ -102,9 +102,9 @@ class Control : public World {
   int64_t proposed_ = -1, confirmed_ = -1, done_ = 0;
   RankDescription description_;
   std::string fault_folder_, saved_;
-  std::shared_ptr<Communicator> communicator_;  // of the training thread
+  std::shared_ptr<Communicator> communicator_;  // only the training thread uses it
 
-  // Of the control thread.
+  // Only the control thread uses these.
   double last_tick_ = 0, quiet_hub_ = 0, end_at_ = 0;
   int ticks_ = 0;
   int hub_ = -1;  // peer

@@ -38,12 +38,12 @@ class Progress {
   std::atomic<double> busy_{0}, waited_{0}, longest_step_{0};  // seconds
   std::atomic<bool> has_stepped_{false};
 
-  // Of the training thread.
+  // Only the training thread uses these.
   double awaits_since_ = 0, step_since_ = 0, waited_before_ = 0;
   std::array<double, 8> steps_{};  // seconds of the last ones
   size_t next_of_steps_ = 0;
 
-  Beat last_;  // of the control thread
+  Beat last_;  // only the control thread uses it
 };
 
 }  // namespace weft::comm

@@ -9,12 +9,8 @@
 
 namespace weft {
 namespace {
-// Ranks of one host copy through the caches of several cores, which takes about four times as long
-// as reading their bytes.
-constexpr double share_of_memory = 0.25;
-
 constexpr Link all_links[] = {
-    {"memory", 0, 2e-6, "ranks of one host, by measurement (docs/ranks.md)"},
+    {"memory", 0, 2e-6, "ranks of one host: assumed, see shared_slowdown"},
     {"NVLink 3", 300e9, 5e-6, "NVIDIA A100 data sheet (2021): 600 GB/s in both directions"},
     {"NVLink 4", 450e9, 5e-6, "NVIDIA H100 data sheet (2023): 900 GB/s in both directions"},
     {"NVLink 5", 900e9, 5e-6, "NVIDIA Blackwell brief (2024): 1.8 TB/s in both directions"},
@@ -73,7 +69,7 @@ double bytes_sent(const Launch& collective) {
 }
 
 double exchange_seconds(const Launch& collective, const Link& link, double memory) {
-  const double speed = link.bytes_per_s > 0 ? link.bytes_per_s : memory * share_of_memory;
+  const double speed = link.bytes_per_s > 0 ? link.bytes_per_s : memory / shared_slowdown;
   const double messages = (is_sum_for_all(collective) ? 2 : 1) * (ranks_of(collective) - 1);
   return speed > 0 ? bytes_sent(collective) / speed + messages * link.seconds : 0;
 }

@@ -10,10 +10,15 @@ namespace weft {
 
 struct Launch;
 
+// Ranks of one host copy through the caches of several cores: a byte is assumed to take this many
+// times as long as one that a kernel reads.
+inline constexpr double shared_slowdown = 4;
+
 struct Link {
-  std::string_view name;   // "NVLink 4", as in parallel.link
-  double bytes_per_s = 0;  // of one rank in one direction; 0: a share of the memory's bandwidth
-  double seconds = 0;      // for a message to arrive, as assumed
+  std::string_view name;  // "NVLink 4", as in parallel.link
+  double bytes_per_s =
+      0;               // of one rank in one direction; 0: memory's, `shared_slowdown` times slower
+  double seconds = 0;  // for a message to arrive, as assumed
   std::string_view source;
 };
 

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/device/communicator.h"
+#include "weft/ir/mesh.h"
 
 namespace weft {
 namespace {
@@ -80,6 +82,13 @@ void World::must_equal(const Facts& facts) {
 }
 
 World& world() { return *current(); }
+
+std::shared_ptr<const Mesh> world_mesh() {
+  if (world().size() == 1) return nullptr;
+  return std::make_shared<Mesh>(
+      Mesh{.axes = {mesh_axis(std::string(data_axis), world().size(), world().rank())},
+           .communicator = world().communicator()});
+}
 
 namespace {
 std::function<void()>& joining() {

@@ -16,6 +16,7 @@
 namespace weft {
 
 class Communicator;
+struct Mesh;
 
 // A RankDescription puts into words what messages name. The control thread calls these functions
 // at any time, so they own what they read.
@@ -125,6 +126,8 @@ class World {
 
 // Returns the world of this process. It has one rank until enter_world().
 World& world();
+// Returns the mesh of data parallelism over its ranks; null for one rank.
+std::shared_ptr<const Mesh> world_mesh();
 // Makes the ranks that a launcher started the world of this process; does nothing without a
 // launcher, or in a program without the library's core. `register_join` says how.
 void join_world();

@@ -204,16 +204,25 @@ void release_pages(std::span<const std::byte> part) {
 struct RunningChecksum {
   RunningChecksum() : state(XXH3_createState(), XXH3_freeState) { XXH3_64bits_reset(state.get()); }
   void update(const void* data, size_t bytes) { XXH3_64bits_update(state.get(), data, bytes); }
+  // Adds a file from byte `from` to its end. Returns how many bytes that are.
+  uint64_t add_file(const std::string& path, uint64_t from, ErrorKind kind) {
+    const OpenFile file(path, kind);
+    lseek(file.descriptor.get(), static_cast<off_t>(from), SEEK_SET);
+    std::vector<char> chunk(size_t{64} << 10);  // small enough that malloc maps no pages
+    uint64_t bytes = 0;
+    while (size_t count = read_some(file.descriptor, chunk.data(), chunk.size(), path, kind)) {
+      update(chunk.data(), count);
+      bytes += count;
+    }
+    return bytes;
+  }
   uint64_t digest() const { return XXH3_64bits_digest(state.get()); }
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state;
 };
 
 uint64_t checksum_file(const std::string& path, ErrorKind kind) {
-  OpenFile file(path, kind);
   RunningChecksum hash;
-  std::vector<char> chunk(size_t{64} << 10);  // small enough that malloc maps no pages
-  while (size_t count = read_some(file.descriptor, chunk.data(), chunk.size(), path, kind))
-    hash.update(chunk.data(), count);
+  hash.add_file(path, 0, kind);
   return hash.digest();
 }
 
@@ -270,17 +279,8 @@ const std::string& AtomicFile::share(uint64_t bytes) {
   return partial_;
 }
 
-void AtomicFile::take_shared(uint64_t bytes) {
-  const OpenFile reader(partial_, ErrorKind::failed);
-  lseek(reader.descriptor.get(), static_cast<off_t>(bytes_), SEEK_SET);
-  std::vector<char> chunk(size_t{64} << 10);
-  for (const uint64_t end = bytes_ + bytes; bytes_ < end;) {
-    const size_t count =
-        read_some(reader.descriptor, chunk.data(), chunk.size(), partial_, ErrorKind::failed);
-    if (count == 0) fail("read");
-    checksum_->update(chunk.data(), count);
-    bytes_ += count;
-  }
+void AtomicFile::take_shared() {
+  bytes_ += checksum_->add_file(partial_, bytes_, ErrorKind::failed);
 }
 
 uint64_t AtomicFile::checksum() const { return checksum_->digest(); }

@@ -67,7 +67,7 @@ class AtomicFile {
   // Lets other processes write the next bytes, at the path of the unfinished file, until
   // take_shared().
   const std::string& share(uint64_t bytes);
-  void take_shared(uint64_t bytes);
+  void take_shared();
   // Returns the checksum of what was written so far, as checksum_file().
   uint64_t checksum() const;
   // Syncs the file, renames it, and syncs its folder.

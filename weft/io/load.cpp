@@ -362,7 +362,7 @@ Loaded load_fitting(Fitting fitting, const NamedVariables& variables, const Load
       take(source, part, is_mapped);
       part.offset += part.type.bytes();
     }
-    if (is_part) keep_part(*variable.state(), whole.bytes());
+    if (is_part) take_part(*variable.state(), whole.bytes().data());
   }
   for (const auto& [source, variable] : to_map) {
     variable->adopt(source->file->buffer(*source->entry));

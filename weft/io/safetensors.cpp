@@ -273,7 +273,7 @@ FileSummary write_shared_safetensors(const std::string& path, std::span<const Na
   uint64_t bytes = 0;
   for (const NamedBytes& tensor : tensors) bytes += tensor.type.bytes();
   share_out(file.share(bytes));
-  file.take_shared(bytes);
+  file.take_shared();
   return file.commit();
 }
 

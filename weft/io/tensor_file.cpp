@@ -1,11 +1,9 @@
 #include "weft/io/tensor_file.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "weft/base/error.h"
-#include "weft/base/memory/storage.h"
 #include "weft/base/text/utf8.h"
 #include "weft/io/files.h"
 
@@ -69,15 +67,6 @@ Tensor TensorFile::tensor(std::string_view name) const {
     throw Error(ErrorKind::checkpoint, "{}: no tensor '{}' among its {}.", name_, printable(name),
                 entries_.size());
   return view_or_copy(file_, entry->offset, entry->type);
-}
-
-void keep_part(VariableState& variable, std::span<const std::byte> whole) {
-  std::byte* to = variable.storage->on_host().data;
-  for (const PartRange& range : variable.ranges) {
-    std::memcpy(to, whole.data() + range.from, range.bytes);
-    to += range.bytes;
-  }
-  variable.storage->note_write();
 }
 
 }  // namespace weft::io

@@ -64,7 +64,4 @@ class TensorFile {
   NameInFile name_in_file_;
 };
 
-// Copies into a variable, of which this process has a part, that part of the whole's bytes.
-void keep_part(VariableState& variable, std::span<const std::byte> whole);
-
 }  // namespace weft::io

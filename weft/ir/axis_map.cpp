@@ -22,7 +22,6 @@ class Composition {
   explicit Composition(const Node& composite) : composite_(composite) {
     for (const Value& input : composite.inputs) axes_[input.node()] = axes_of(input.shape());
     std::vector<Value> nodes = decomposition(composite);
-    std::ranges::sort(nodes, {}, [](const Value& value) { return value->id; });
     for (const Value& value : nodes) add(*value.node(), &value == &nodes.back());
     result_ = nodes.empty() ? composite.inputs.front().node() : nodes.back().node();
     if (nodes.empty()) read_.insert(result_);

@@ -163,7 +163,7 @@ class Rewriter {
   // Recursion reaches only nodes that a rule has just made: all earlier nodes are replaced already.
   Value now(const Value& value) {
     if (const Value* known = replaced_.find(value.node())) return *known;
-    Value current = with_inputs_of_now(value);
+    Value current = with_inputs(value, [&](const Value& input) { return now(input); });
     carry_composite(*value.node(), current, [&](const Value& operand) {
       const Value* known = replaced_.find(operand.node());
       return known == nullptr ? Value() : *known;
@@ -179,15 +179,6 @@ class Rewriter {
     replaced_.insert(value.node(), current);
     if (fully_) replaced_.insert(current.node(), current);
     return current;
-  }
-
-  Value with_inputs_of_now(const Value& value) {
-    auto same = [&](const Value& input) { return now(input).node() == input.node(); };
-    if (std::ranges::all_of(value->inputs, same)) return value;
-    std::vector<Value> inputs;
-    inputs.reserve(value->inputs.size());
-    for (const Value& input : value->inputs) inputs.push_back(now(input));
-    return rebuild(*value.node(), std::move(inputs));
   }
 
   const Rule& rule_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/memory/buffer.h"
@@ -62,23 +63,26 @@ std::vector<PartRange> ranges_of(const Type& whole, const Layout& layout, const 
 }
 
 void lay_out(VariableState& variable, Layout layout, const Mesh& mesh) {
-  const bool is_new = variable.storage->buffer() == nullptr && !variable.storage->is_on_device();
   const std::vector<PartRange> ranges = ranges_of(variable.type, layout, mesh);
   variable.layout = std::move(layout);
   if (variable.layout.splits.empty()) return;
   size_t bytes = 0;
   for (const PartRange& range : ranges) bytes += range.bytes;
-  auto part = std::make_shared<Storage>(bytes);
-  if (!is_new) {  // else zeros, which are allocated on first use
-    std::byte* to = part->on_host().data;
-    const std::byte* const from = variable.storage->on_host().data;
-    for (const PartRange& range : ranges) {
-      std::memcpy(to, from + range.from, range.bytes);
-      to += range.bytes;
-    }
-  }
-  variable.storage = std::move(part);
+  const std::shared_ptr<Storage> whole =
+      std::exchange(variable.storage, std::make_shared<Storage>(bytes));
   variable.ranges = ranges;
+  // A new variable is zeros, which are allocated on first use.
+  if (whole->buffer() != nullptr || whole->is_on_device())
+    take_part(variable, whole->on_host().data);
+}
+
+void take_part(VariableState& variable, const std::byte* whole) {
+  std::byte* to = variable.storage->on_host().data;
+  for (const PartRange& range : variable.ranges) {
+    std::memcpy(to, whole + range.from, range.bytes);
+    to += range.bytes;
+  }
+  variable.storage->note_write();
 }
 
 Shape part_shape(Shape shape, const Split& split, int64_t ranks) {

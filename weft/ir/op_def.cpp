@@ -111,6 +111,7 @@ std::vector<Value> decomposition(const Node& composite) {
     open.insert(open.end(), value->inputs.begin(), value->inputs.end());
     found.push_back(value);
   }
+  std::ranges::sort(found, {}, [](const Value& value) { return value->id; });
   return found;
 }
 

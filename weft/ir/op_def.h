@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "weft/ir/value.h"
@@ -185,7 +186,8 @@ inline bool is_broadcast(const Node& node) {
 // Returns the node under any views that only change the shape.
 const Node* before_reshapes(const Value& value);
 
-// Returns the nodes that decompose() makes of a composite, without its inputs.
+// Returns the nodes that decompose() makes of a composite, without its inputs, by ascending id: the
+// last one is the result. Empty where the result is the first input.
 std::vector<Value> decomposition(const Node& composite);
 double flops(const Node& node);  // for a composite: the sum over its decomposition
 
@@ -198,6 +200,19 @@ Value make_leaf(const OpDef& def, Type type, Attrs attrs = {});
 // Makes the same operation on other inputs. Keeps attributes, origin and annotations except
 // `composite`, whose operands belong to the old graph, and infers the type again.
 Value rebuild(const Node& node, std::vector<Value> inputs);
+// Returns the value's operation on now(input) for each input, or the value itself where these are
+// the inputs that it has.
+template <class Now>
+Value with_inputs(const Value& value, Now&& now) {
+  std::vector<Value> inputs;
+  inputs.reserve(value->inputs.size());
+  bool is_same = true;
+  for (const Value& input : value->inputs) {
+    inputs.push_back(now(input));
+    is_same = is_same && inputs.back().node() == input.node();
+  }
+  return is_same ? value : rebuild(*value.node(), std::move(inputs));
+}
 // Sets `now`, which stands for `before` in another graph, to be the same composite there. `current`
 // returns the composite's operands in that graph; where it returns an empty value, no note is made.
 void carry_composite(const Node& before, const Value& now,

@@ -64,6 +64,8 @@ struct VariableState {
 // Gives a variable another layout, in which its storage has this rank's part of the elements that
 // it has now; these are of the whole.
 void lay_out(VariableState& variable, Layout layout, const Mesh& mesh);
+// Copies this rank's part of the whole's row-major bytes into the variable.
+void take_part(VariableState& variable, const std::byte* whole);
 
 // Returns the variable's copy in `type`. If there is none yet, makes one with `room` bytes of
 // storage, which is not yet filled.

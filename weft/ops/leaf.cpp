@@ -102,7 +102,11 @@ Tensor input(Type type, int index) {
   return make_leaf(input_def, type, {{"index", int64_t{index}}});
 }
 Tensor variable_leaf(std::shared_ptr<VariableState> state) {
-  Tensor value = make_leaf(variable_def, state->type);
+  const Shape whole = state->type.shape;
+  return variable_leaf(std::move(state), whole);
+}
+Tensor variable_leaf(std::shared_ptr<VariableState> state, const Shape& part) {
+  Tensor value = make_leaf(variable_def, {state->type.dtype, part});
   value->variable = std::move(state);
   return value;
 }

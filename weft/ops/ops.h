@@ -45,6 +45,8 @@ Tensor constant(std::span<const double> elements, const Shape& shape, DType dtyp
 Tensor from_buffer(std::shared_ptr<Buffer> buffer, Type type);  // row-major elements, shared
 Tensor input(Type type, int index);                             // bound when the graph runs
 Tensor variable_leaf(std::shared_ptr<VariableState> state);
+// Reads the part of a variable that its storage has (VariableState::layout), of this shape.
+Tensor variable_leaf(std::shared_ptr<VariableState> state, const Shape& part);
 
 // ---- elementwise maths (unary.cpp)
 Tensor neg(Arg x);

@@ -3,7 +3,6 @@
 #include <exception>
 
 #include "weft/base/logging.h"
-#include "weft/device/communicator.h"
 #include "weft/device/world.h"
 #include "weft/ir/mesh.h"
 #include "weft/ir/variable.h"
@@ -13,10 +12,7 @@ namespace weft {
 
 Parallel::Parallel() {
   join_world();
-  if (ranks() > 1)
-    mesh_ =
-        std::make_shared<Mesh>(Mesh{.axes = {mesh_axis(std::string(data_axis), ranks(), rank())},
-                                    .communicator = world().communicator()});
+  mesh_ = world_mesh();
 }
 // A rank that leaves by an error is dead to the others.
 Parallel::~Parallel() {

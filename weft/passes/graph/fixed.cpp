@@ -121,8 +121,7 @@ Graph mark_fixed(const Graph& graph, const PassOptions& options) {
       return {};
     Value& leaf = marked[value.node()];
     if (!leaf.defined()) {
-      leaf = make_leaf(*value->op, value.type());
-      leaf->variable = value->variable;
+      leaf = variable_leaf(value->variable, value.shape());
       leaf->annotations.fixed = true;
     }
     return leaf;

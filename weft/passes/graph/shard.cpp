@@ -89,9 +89,10 @@ class Sharder {
     if (!has_split) return set(value, {on_whole(value), {}});
     const AxisMap map = axis_map(node);
     const std::vector<Cut> cuts = cuts_of(node, map);
-    if (node.op->decompose != nullptr && !is_in_parts(node, map, cuts) && !stays_closed(map, cuts))
+    const bool closed = stays_closed(map, cuts);
+    if (node.op->decompose != nullptr && !closed && !is_in_parts(node, map, cuts))
       return open(value);
-    const std::optional<Cut> cut = stays_closed(map, cuts) ? cuts.front() : chosen(node, map, cuts);
+    const std::optional<Cut> cut = closed ? cuts.front() : chosen(node, map, cuts);
     set(value, cut ? by_parts(value, map, *cut) : Local{on_whole(value), {}});
   }
 
@@ -100,9 +101,7 @@ class Sharder {
     Held held = held_in(value->variable->layout, mesh_);
     if (!held.is(split)) return set(value, {value, held});
     held.stored = mesh_.name == data_axis;
-    const Value part = make_leaf(*value->op, {value.dtype(), shape_of(value, held)});
-    part->variable = value->variable;
-    set(value, {part, held});
+    set(value, {variable_leaf(value->variable, shape_of(value, held)), held});
   }
 
   // Operations of partial sums that are the same before and after the sum.
@@ -113,10 +112,8 @@ class Sharder {
       if (held(node.inputs[i]).is(partial)) ++partials, last = static_cast<int>(i);
     if (partials == 0 || !is_linear(node, [&](const Value& input) { return held(input); }))
       return false;
-    std::vector<Value> inputs;
-    inputs.reserve(node.inputs.size());
-    for (const Value& input : node.inputs) inputs.push_back(at(input).value);
-    set(value, {with(node, std::move(inputs)), {.kind = partial}, partials == 1 ? last : -1});
+    const Value sums = with_inputs(value, [&](const Value& input) { return at(input).value; });
+    set(value, {sums, {.kind = partial}, partials == 1 ? last : -1});
     return true;
   }
   // Returns the cut of each split operand; an operand whose cut no factor has, or that is not
@@ -201,24 +198,15 @@ class Sharder {
 
   // Shards the operations that a composite consists of.
   void open(const Value& value) {
-    std::vector<Value> nodes = decomposition(*value.node());
-    std::ranges::sort(nodes, {}, [](const Value& node) { return node->id; });
+    const std::vector<Value> nodes = decomposition(*value.node());
     for (const Value& node : nodes) visit(node);
-    set(value, at(nodes.empty() ? value->inputs[0] : nodes.back()));
-    opened_.insert_or_assign(value.node(), nodes.empty() ? value->inputs[0] : nodes.back());
+    const Value& result = nodes.empty() ? value->inputs[0] : nodes.back();
+    set(value, at(result));
+    opened_.insert_or_assign(value.node(), result);
   }
 
-  Value with(const Node& node, std::vector<Value> inputs) const {
-    return make_node(*node.op, std::move(inputs), node.attrs, node.annotations);
-  }
   Value on_whole(const Value& value) {
-    std::vector<Value> inputs;
-    bool is_same = true;
-    for (const Value& input : value->inputs) {
-      inputs.push_back(all_of(input));
-      is_same = is_same && inputs.back().node() == input.node();
-    }
-    return is_same ? value : with(*value.node(), std::move(inputs));
+    return with_inputs(value, [&](const Value& input) { return all_of(input); });
   }
 
   // ---- state in parts
@@ -322,8 +310,7 @@ class Sharder {
     if (!cut) return {};
     const Factor& factor = map.factors[static_cast<size_t>(cut->factor)];
     const bool is_placed = factor.positional && map.has_place;
-    if (factor.relation != Relation::plain || (factor.positional && !is_placed)) return {};
-    if (!factor.count.empty() && cut->before > 1) return {};
+    if (!is_placed && !is_plain(map, *cut)) return {};
     const Part part{.shape = shape,
                     .axis = wanted.axis,
                     .count = factor.size / mesh_.size,
@@ -332,7 +319,7 @@ class Sharder {
     if (is_placed) return cut->before == 1 ? placed_part(node, shape, wanted.axis, attrs) : Value();
     if (node.op->leaf == LeafKind::iota)
       return make_leaf(*node.op, {node.type.dtype, shape}, attrs);
-    if (node.op->kind != OpKind::elementwise && node.op->view == nullptr) return {};
+    if (!is_pointwise(node)) return {};
     std::vector<Value> inputs;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const std::optional<Held> own = split_by(map, map.operands[i], *cut);
@@ -374,8 +361,8 @@ class Sharder {
 }  // namespace
 
 // Faults: "shard-forgets-sums" takes a rank's partial sum for the whole, "shard-forgets-places"
-// gives all ranks the part of the first one, "shard-adds-everywhere" counts
-// what all ranks have once for each, "shard-opens-parts" opens composites at a rank's extents.
+// gives all ranks the part of the first one, "shard-adds-everywhere" counts what all ranks have
+// once for each, "shard-opens-parts" opens composites at a rank's extents.
 Graph shard_along(const Graph& graph, const MeshAxis& mesh, std::span<const Layout> inputs,
                   const PassOptions& options) {
   const Graph made = Sharder(mesh, options).run(graph, inputs);

@@ -37,7 +37,9 @@ class Buckets {
       if (bucket != bucket_of_.end() && buckets_[bucket->second].sums.size() > 1)
         fill(buckets_[bucket->second]);
       else
-        now_.try_emplace(value.node(), rebuilt(value));
+        now_.try_emplace(value.node(), with_inputs(value, [&](const Value& input) {
+                           return now_.at(input.node());
+                         }));
     }
     Graph made{.inputs = graph.inputs, .outputs = {}, .assignments = {}};
     for (const Value& output : graph.outputs) made.outputs.push_back(now_.at(output.node()));
@@ -69,15 +71,6 @@ class Buckets {
     bucket_of_[sum.node()] = open->second;
   }
 
-  Value rebuilt(const Value& value) const {
-    std::vector<Value> inputs;
-    bool is_same = true;
-    for (const Value& input : value->inputs) {
-      inputs.push_back(now_.at(input.node()));
-      is_same = is_same && inputs.back().node() == input.node();
-    }
-    return is_same ? value : rebuild(*value.node(), std::move(inputs));
-  }
   void fill(const Bucket& bucket) {
     if (now_.contains(bucket.sums.front().node())) return;
     std::vector<Value> parts;

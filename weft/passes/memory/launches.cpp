@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "weft/device/catalogue.h"
+#include "weft/device/link.h"
 #include "weft/ir/op_def.h"
 
 namespace weft {
@@ -26,11 +27,10 @@ void count_work(Launch& launch, std::span<const Slot> slots) {
 
 double cost(const Launch& launch, const MachineSpec& machine) {
   if (launch.kind == Launch::Kind::transfer) return machine.file_slowdown() * launch.bytes;
-  // Ranks of one host copy through the caches of several cores. Waiting for each other takes about
-  // as long as a kernel that reads a MiB.
-  constexpr double exchange_slowdown = 4, exchange_latency = 1 << 20;
+  // Waiting for other ranks takes about as long as a kernel that reads a MiB.
+  constexpr double exchange_latency = 1 << 20;
   if (launch.kind == Launch::Kind::collective)
-    return exchange_slowdown * launch.bytes + exchange_latency;
+    return shared_slowdown * launch.bytes + exchange_latency;
   const MachineSpec& peaks = machine.known() ? machine : processor_spec();
   const double flops_per_byte = flops_per_s_of(launch, peaks) / peaks.bytes_per_s;
   return std::max(launch.flops / flops_per_byte, launch.bytes);

@@ -87,8 +87,7 @@ class ChannelSearch {
       found_.expanded_.push_back(value);
       return;
     }
-    std::vector<Value> parts = decomposition(*value.node());
-    std::ranges::sort(parts, {}, [](const Value& part) { return part->id; });
+    const std::vector<Value> parts = decomposition(*value.node());
     for (const Value& part : parts) expand(part);
     found_.expanded_.push_back(value);
     found_.results_[value.node()] = holder(parts.empty() ? value->inputs[0] : parts.back());

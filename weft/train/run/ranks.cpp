@@ -9,10 +9,8 @@
 #include "weft/base/memory/buffer.h"
 #include "weft/base/memory/storage.h"
 #include "weft/base/numbers/hash.h"
-#include "weft/device/communicator.h"
 #include "weft/device/registry.h"
 #include "weft/device/world.h"
-#include "weft/ir/mesh.h"
 #include "weft/ir/variable.h"
 #include "weft/runtime/executable.h"
 
@@ -58,9 +56,7 @@ std::shared_ptr<const Mesh> mesh_of_ranks(const Recipe& recipe) {
                 "train.device {} does not run on several ranks yet. Hint: --device cpu, or one "
                 "rank.",
                 device.name());
-  return std::make_shared<Mesh>(
-      Mesh{.axes = {mesh_axis(std::string(data_axis), ranks, world().rank())},
-           .communicator = world().communicator()});
+  return world_mesh();
 }
 
 bool agreed(bool mine) {
