@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <emmintrin.h>
 #include <type_traits>
 
 #include "weft/base/error.h"
@@ -60,7 +62,7 @@ void round_into(BFloat16& to, float x) { to = to_bfloat16(x); }
 
 template <class T>
 void combine_as(std::span<const std::byte* const> operands, std::byte* result, int64_t from,
-                int64_t to, std::string_view operation) {
+                int64_t to, std::string_view operation, Stores stores) {
   constexpr bool is_narrow = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
   using Sum = std::conditional_t<is_narrow, float, T>;
   Sum sum[block], more[block];
@@ -86,14 +88,15 @@ void combine_as(std::span<const std::byte* const> operands, std::byte* result, i
     if constexpr (is_narrow)
       for (int64_t i = 0; i < count; ++i) round_into(into[i], sum[i]);
     else
-      std::copy_n(sum, count, into);
+      copy(reinterpret_cast<std::byte*>(into), reinterpret_cast<const std::byte*>(sum),
+           static_cast<size_t>(count) * sizeof(T), stores);
   }
 }
 }  // namespace
 
 void combine(std::span<const std::byte* const> operands, std::byte* result, int64_t from,
-             int64_t to, DType dtype, std::string_view operation) {
-  const auto as = [&]<class T>(T) { combine_as<T>(operands, result, from, to, operation); };
+             int64_t to, DType dtype, std::string_view operation, Stores stores) {
+  const auto as = [&]<class T>(T) { combine_as<T>(operands, result, from, to, operation, stores); };
   switch (dtype) {
     case DType::f64:
       return as(double());
@@ -119,9 +122,25 @@ void combine(std::span<const std::byte* const> operands, std::byte* result, int6
       return as(uint8_t());
     case DType::boolean:  // 0 or 1
       return combine_as<uint8_t>(operands, result, from, to,
-                                 operation == "logical_or" ? "maximum" : "minimum");
+                                 operation == "logical_or" ? "maximum" : "minimum", stores);
     default:
       WEFT_ASSERT(false, "ranks cannot combine {}", name(dtype));
+  }
+}
+
+void copy(std::byte* to, const std::byte* from, size_t bytes, Stores stores) {
+  if (stores == Stores::streamed) {
+    constexpr size_t width = sizeof(__m128i);
+    const size_t head = std::min(bytes, (width - reinterpret_cast<uintptr_t>(to) % width) % width);
+    std::memcpy(to, from, head);
+    size_t at = head;
+    for (; at + width <= bytes; at += width)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
+    std::memcpy(to + at, from + at, bytes - at);
+    _mm_sfence();
+  } else {
+    std::memcpy(to, from, bytes);
   }
 }
 

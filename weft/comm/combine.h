@@ -10,11 +10,15 @@
 
 namespace weft::comm {
 
+// Streamed stores leave the caches alone, and do not read from memory what they overwrite.
+enum class Stores { cached, streamed };
+
 // Combines elements [from, to) of several operands, in their order: ((x0 + x1) + x2) + ... Floats
 // of 16 bits are combined in float32 and rounded once. The result may be one of the operands.
 // `operation` is "add", "mul", "maximum", "minimum", "logical_or" or "logical_and"; maxima and
 // minima propagate NaN.
 void combine(std::span<const std::byte* const> operands, std::byte* result, int64_t from,
-             int64_t to, DType dtype, std::string_view operation);
+             int64_t to, DType dtype, std::string_view operation, Stores stores = Stores::cached);
+void copy(std::byte* to, const std::byte* from, size_t bytes, Stores stores);
 
 }  // namespace weft::comm

@@ -29,6 +29,7 @@ constexpr size_t most_under_way = 1024;   // collectives; memory is used for as 
 constexpr int spins = 2000;               // before a waiting rank sleeps
 constexpr long sleep_ns = 20'000'000;     // between two looks at whether a rank is lost
 constexpr int64_t grain = 1 << 14;        // least elements for a thread
+constexpr int64_t least_streamed = 1 << 20;  // bytes of results that no cache need hold
 
 // A Board is what a rank tells the others. Collectives are numbered; `ready`, `summed` and `done`
 // are the number of the collective whose operand can be read, whose part is summed, and that has
@@ -79,6 +80,13 @@ class Shared : public Communicator {
   }
   std::shared_ptr<Buffer> allocate(size_t bytes) override {
     return memory_->allocate(memory_, bytes);
+  }
+  std::shared_ptr<Buffer> allocate_common(size_t bytes) override;
+  bool is_common(const void* address) const override {
+    const auto* const at = static_cast<const std::byte*>(address);
+    return std::ranges::any_of(*common_, [at](const std::unique_ptr<Mapping>& each) {
+      return at >= each->data() && at < each->data() + each->bytes();
+    });
   }
   Exchange compile(const Plan& plan, const Launch& launch) override;
 
@@ -151,19 +159,42 @@ class Shared : public Communicator {
   Peers peers_;
   std::shared_ptr<SharedMemory> memory_;
   std::unique_ptr<Descriptor> board_file_;
-  std::vector<std::unique_ptr<Mapping>> memories_, boards_;  // by rank
+  using Mappings = std::vector<std::unique_ptr<Mapping>>;
+  Mappings memories_, boards_;  // by rank
+  std::shared_ptr<Mappings> common_ = std::make_shared<Mappings>();
   uint64_t sequence_ = 0;
   // What the last collectives are, in words that live as long as the process.
   using Names = std::array<std::atomic<const std::string*>, most_under_way>;
   std::shared_ptr<Names> names_ = std::make_shared<Names>();
 };
 
+// The first rank makes a file, which lives as long as a rank maps it.
+std::shared_ptr<Buffer> Shared::allocate_common(size_t bytes) {
+  std::unique_ptr<Descriptor> made;
+  if (rank() == 0) made = make_memory_file("weft-common", bytes);
+  const std::string first =
+      peers_.exchange(made ? fmt::format("{} {}", getpid(), made->number()) : "").front();
+  int pid = 0, file = 0;
+  if (std::sscanf(first.c_str(), "%d %d", &pid, &file) != 2)
+    throw Error(ErrorKind::failed, "[ranks] rank 0 has not said where the common memory is.");
+  std::unique_ptr<Mapping> mapping = map(0, pid, file, bytes, true);
+  std::byte* const data = mapping->data();
+  if (rank() == 0) use_huge_pages(data, bytes);
+  common_->push_back(std::move(mapping));
+  auto owner = std::shared_ptr<void>(nullptr, [all = common_, data](void*) {
+    std::erase_if(*all, [data](const auto& each) { return each->data() == data; });
+  });
+  peers_.exchange("mapped");
+  return std::make_shared<Buffer>(Buffer{.data = data, .bytes = bytes, .owner = owner});
+}
+
 // A Round is one collective of a plan. Its operand is published by one kernel, and the others' are
 // read by another.
 class Round {
  public:
-  Round(Shared& ranks, const Launch& launch)
+  Round(Shared& ranks, const Launch& launch, bool is_used_under_way)
       : ranks_(ranks),
+        is_used_under_way_(is_used_under_way),
         what_(collective_of(*launch.body.front().node())),
         dtype_(launch.operands[0].value.dtype()),
         operand_at_(launch.operands[0].at.offset * static_cast<int64_t>(size_of(dtype_))),
@@ -182,19 +213,41 @@ class Round {
 
   void begin(const void* operand, void* result) {
     result_ = static_cast<std::byte*>(result) + result_at_;
+    is_common_ = what_.kind == Collective::Kind::all_gather && ranks_.is_common(result_);
     sequence_ = ranks_.next();
     ranks_.begins(sequence_, name_);
     Board::Entry& own = ranks_.entry(ranks_.rank(), sequence_);
-    const auto* const from = static_cast<const std::byte*>(operand) + operand_at_;
-    own.operand = ranks_.memory().offset(from);
+    own_ = static_cast<const std::byte*>(operand) + operand_at_;
+    own.operand = ranks_.memory().offset(own_);
     own.result = ranks_.memory().offset(result_);
-    if (is_small()) std::memcpy(own.inbox.data(), from, operand_bytes_);
+    if (is_small()) std::memcpy(own.inbox.data(), own_, operand_bytes_);
     WEFT_ASSERT(is_small() || own.operand >= 0, "an operand that the other ranks cannot read");
     ranks_.announce(&Board::Entry::ready, sequence_);
   }
 
   void end() {
     ranks_.awaits(sequence_);
+    if (is_common_)
+      fill_common();
+    else
+      exchange();
+    ranks_.announce(&Board::Entry::done, sequence_);
+    ranks_.goes_on();
+  }
+
+  // Small operands are read where they were published.
+  void settle() {
+    if (is_small() && !is_common_) return;
+    ranks_.awaits(sequence_);
+    ranks_.wait_for(&Board::Entry::done, sequence_);
+    ranks_.goes_on();
+  }
+
+ private:
+  int64_t size() const { return static_cast<int64_t>(size_of(dtype_)); }
+  bool is_small() const { return operand_bytes_ <= inbox_bytes; }
+
+  void exchange() {
     ranks_.wait_for(&Board::Entry::ready, sequence_);
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const Board::Entry& theirs = ranks_.entry(rank, sequence_);
@@ -214,19 +267,36 @@ class Round {
         else
           sum_in_parts();
     }
-    ranks_.announce(&Board::Entry::done, sequence_);
-    if (!is_small()) ranks_.wait_for(&Board::Entry::done, sequence_);
-    ranks_.goes_on();
+  }
+  // Each rank writes its part of a variable that all of them read, once none reads the old one.
+  void fill_common() const {
+    if (is_used_under_way_) ranks_.announce(&Board::Entry::summed, sequence_);
+    ranks_.wait_for(is_used_under_way_ ? &Board::Entry::summed : &Board::Entry::ready, sequence_);
+    gather_from(own_, ranks_.rank());
   }
 
- private:
-  int64_t size() const { return static_cast<int64_t>(size_of(dtype_)); }
-  bool is_small() const { return operand_bytes_ <= inbox_bytes; }
+  Stores stores() const {
+    return elements_ * size() > least_streamed ? Stores::streamed : Stores::cached;
+  }
+
+  // Calls body(i, from, to) for pieces of `outer_` rows of `part` elements.
+  template <class F>
+  void for_pieces(int64_t part, F body) const {
+    const int64_t all = outer_ * part;
+    parallel_for((all + grain - 1) / grain, [&](int64_t first, int64_t last) {
+      const int64_t end = std::min(all, last * grain);
+      for (int64_t at = first * grain; at < end;) {
+        const int64_t i = at / part, from = at % part, to = std::min(part, from + end - at);
+        body(i, from, to);
+        at += to - from;
+      }
+    });
+  }
 
   void sum(std::byte* result, int64_t from, int64_t to) const {
     parallel_for((to - from + grain - 1) / grain, [&](int64_t first, int64_t last) {
       combine(addresses_, result, from + first * grain, std::min(to, from + last * grain), dtype_,
-              what_.combine);
+              what_.combine, stores());
     });
   }
   // Each rank sums a part and reads the other parts, as nobody else writes its memory.
@@ -241,36 +311,42 @@ class Round {
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       if (rank == ranks_.rank()) continue;
       const std::byte* const theirs = ranks_.memory_of(rank) + ranks_.entry(rank, sequence_).result;
-      copy(result_ + begin(rank) * size(), theirs + begin(rank) * size(),
-           (begin(rank + 1) - begin(rank)) * size());
+      const int64_t from = begin(rank), elements = begin(rank + 1) - from;
+      parallel_for((elements + grain - 1) / grain, [&](int64_t first, int64_t last) {
+        const int64_t at = (from + first * grain) * size();
+        copy(result_ + at, theirs + at,
+             static_cast<size_t>((std::min(elements, last * grain) - first * grain) * size()),
+             stores());
+      });
     }
-  }
-  static void copy(std::byte* to, const std::byte* from, int64_t bytes) {
-    parallel_for((bytes + grain - 1) / grain, [&](int64_t first, int64_t last) {
-      std::memcpy(to + first * grain, from + first * grain,
-                  static_cast<size_t>(std::min(bytes, last * grain) - first * grain));
-    });
   }
 
   // The result of a gather, and the operand of a scatter, are `outer` times a part of each rank.
   void gather() const {
-    std::byte* result = result_;
-    const int64_t part = elements_ / outer_ / ranks_.size() * size();
-    for (int64_t i = 0; i < outer_; ++i)
-      for (int rank = 0; rank < ranks_.size(); ++rank, result += part)
-        copy(result, addresses_[static_cast<size_t>(rank)] + i * part, part);
+    for (int rank = 0; rank < ranks_.size(); ++rank)
+      gather_from(addresses_[static_cast<size_t>(rank)], rank);
+  }
+  void gather_from(const std::byte* operand, int rank) const {
+    const int64_t part = elements_ / outer_ / ranks_.size();
+    for_pieces(part, [&](int64_t i, int64_t from, int64_t to) {
+      copy(result_ + ((i * ranks_.size() + rank) * part + from) * size(),
+           operand + (i * part + from) * size(), static_cast<size_t>((to - from) * size()),
+           stores());
+    });
   }
   void scatter() const {
     const int64_t part = elements_ / outer_;
-    for (int64_t i = 0; i < outer_; ++i) {
-      const int64_t from = (i * ranks_.size() + ranks_.rank()) * part;
-      sum(result_ + (i * part - from) * size(), from, from + part);
-    }
+    for_pieces(part, [&](int64_t i, int64_t from, int64_t to) {
+      const int64_t begin = (i * ranks_.size() + ranks_.rank()) * part;
+      combine(addresses_, result_ + (i * part - begin) * size(), begin + from, begin + to, dtype_,
+              what_.combine, stores());
+    });
   }
 
   static constexpr int64_t line = 64;  // elements, so that parts begin on cache lines
 
   Shared& ranks_;
+  bool is_used_under_way_;  // a launch before the await reads what the result replaces
   Collective what_;
   DType dtype_;
   int64_t operand_at_, result_at_;  // bytes in their slots
@@ -278,7 +354,9 @@ class Round {
   int64_t elements_ = 0, outer_ = 1;  // of the result
   const std::string& name_;
   std::vector<const std::byte*> addresses_;  // of the ranks' operands
+  const std::byte* own_ = nullptr;           // this rank's
   std::byte* result_ = nullptr;
+  bool is_common_ = false;
   uint64_t sequence_ = 0;
 };
 
@@ -292,22 +370,35 @@ class Begin : public Kernel {
  private:
   std::shared_ptr<Round> round_;
 };
-class End : public Kernel {
+template <void (Round::*step)()>
+class Step : public Kernel {
  public:
-  explicit End(std::shared_ptr<Round> round) : round_(std::move(round)) {}
-  void run(void* const*, void* const*, void*) const override { round_->end(); }
+  explicit Step(std::shared_ptr<Round> round) : round_(std::move(round)) {}
+  void run(void* const*, void* const*, void*) const override { (*round_.*step)(); }
 
  private:
   std::shared_ptr<Round> round_;
 };
+// Returns whether a launch between a collective and its await uses the slot of the result.
+bool is_used_under_way(const Plan& plan, const Launch& collective) {
+  const int slot = collective.results[0].at.slot;
+  const auto uses = [slot](const Launch& launch) {
+    return std::ranges::any_of(launch.operands,
+                               [slot](const Access& each) { return each.at.slot == slot; });
+  };
+  for (const Launch* next = &collective + 1; next <= &plan.launches.back(); ++next)
+    if (uses(*next)) return next->kind != Launch::Kind::await;
+  return true;
+}
 
 Communicator::Exchange Shared::compile(const Plan& plan, const Launch& launch) {
   const auto collectives =
       std::ranges::count(plan.launches, Launch::Kind::collective, &Launch::kind);
   WEFT_CHECK(collectives <= static_cast<std::ptrdiff_t>(most_under_way),
              "[ranks] a step has at most {} collectives. Got {}.", most_under_way, collectives);
-  auto round = std::make_shared<Round>(*this, launch);
-  return {std::make_unique<Begin>(round), std::make_unique<End>(round)};
+  auto round = std::make_shared<Round>(*this, launch, is_used_under_way(plan, launch));
+  return {std::make_unique<Begin>(round), std::make_unique<Step<&Round::end>>(round),
+          std::make_unique<Step<&Round::settle>>(round)};
 }
 }  // namespace
 

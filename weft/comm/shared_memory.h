@@ -27,7 +27,8 @@ class Descriptor {
 // Returns an unnamed file of zeros in memory.
 std::unique_ptr<Descriptor> make_memory_file(const char* name, size_t bytes);
 
-// A Mapping shows a file in memory; pages beyond the file's end are not touched.
+// A Mapping shows a file in memory, from the border of a huge page on; pages beyond the file's end
+// are not touched.
 class Mapping {
  public:
   Mapping(int file, size_t bytes, bool writable);
@@ -35,11 +36,16 @@ class Mapping {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
 
  private:
+  std::byte* reserved_;
   std::byte* data_;
   size_t bytes_;
 };
+// Backs memory of a file with huge pages, so far as the system has any. Elsewhere a step of GPT-2
+// takes 7 % longer, as arenas are large and most systems give files small pages.
+void use_huge_pages(std::byte* data, size_t bytes);
 
 // A SharedMemory grows at its end.
 class SharedMemory {
@@ -54,7 +60,6 @@ class SharedMemory {
   int64_t offset(const void* address) const;  // -1 for an address elsewhere
 
  private:
-  static constexpr size_t page = 2 << 20;  // a huge page
   std::unique_ptr<Descriptor> file_;
   Mapping own_;
   size_t end_ = 0;

@@ -22,10 +22,16 @@ class Communicator {
   // Returns zeroed memory that the other ranks can read, aligned to buffer_alignment. Operands of
   // collectives are in it.
   virtual std::shared_ptr<Buffer> allocate(size_t bytes) = 0;
+  // Returns memory that is the same bytes for all ranks, for variables of which every rank has the
+  // same elements; null where ranks have none. All ranks call it at the same place of the program.
+  virtual std::shared_ptr<Buffer> allocate_common(size_t bytes) = 0;
+  virtual bool is_common(const void* address) const = 0;
   // Returns the kernels of a launch of Launch::Kind::collective and of the launch that awaits it,
-  // which throws Error where a rank is lost.
+  // which throws Error where a rank is lost. `settle` waits until no other rank reads the operand
+  // or the result any more, and all parts of a result in common memory are there: before a launch
+  // writes over the former or reads the latter, and before the run ends. Null: the await does.
   struct Exchange {
-    std::unique_ptr<Kernel> begin, await;
+    std::unique_ptr<Kernel> begin, await, settle;
   };
   virtual Exchange compile(const Plan& plan, const Launch& launch) = 0;
 };

@@ -15,8 +15,10 @@
 #include "weft/base/host/team.h"
 #include "weft/base/logging.h"
 #include "weft/base/memory/alignment.h"
+#include "weft/base/memory/storage.h"
 #include "weft/device/communicator.h"
 #include "weft/ir/op_def.h"
+#include "weft/ops/collective.h"
 
 namespace weft {
 
@@ -228,8 +230,91 @@ void try_kernels(const Plan& plan, const PlanKernels& kernels, const KernelChoos
   refusals.check();
 }
 
+void share_gathered(const BoundPlan& bound, Communicator& ranks) {
+  std::vector<Storage*> gathered;
+  size_t bytes = 0;
+  for (const Launch& launch : bound.plan.launches) {
+    if (launch.kind != Launch::Kind::collective) continue;
+    const Access& result = launch.results[0];
+    const Slot& slot = bound.plan.slots[static_cast<size_t>(result.at.slot)];
+    const VariableState* const variable = bound.bindings.variable(slot);
+    if (slot.space != Space::state || variable == nullptr) continue;
+    Storage& storage = *variable->storage;
+    if (collective_of(*launch.body.front().node()).kind != Collective::Kind::all_gather ||
+        result.at.offset != 0 || result.value.type().bytes() != storage.bytes() ||
+        ranks.is_common(storage.on_host().data))
+      continue;
+    gathered.push_back(&storage);
+    bytes += aligned(storage.bytes());
+  }
+  const std::shared_ptr<Buffer> all = bytes > 0 ? ranks.allocate_common(bytes) : nullptr;
+  if (all == nullptr) return;
+  size_t offset = 0;
+  for (Storage* storage : gathered) {
+    storage->move_to(Buffer::part(all, offset, storage->bytes()));
+    offset += aligned(storage->bytes());
+  }
+}
+
+namespace {
+// Runs one kernel after another, which are of one launch.
+class Both : public Kernel {
+ public:
+  Both(std::unique_ptr<Kernel> first, std::unique_ptr<Kernel> second)
+      : first_(std::move(first)), second_(std::move(second)) {}
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    first_->run(operands, results, workspace);
+    second_->run(operands, results, workspace);
+  }
+  void bind(void* const* operands, void* const* results, void* workspace) const override {
+    first_->bind(operands, results, workspace);
+    second_->bind(operands, results, workspace);
+  }
+
+ private:
+  std::unique_ptr<Kernel> first_, second_;
+};
+
+bool share_bytes(const Slot& a, const Slot& b) {
+  return a.space == Space::arena && b.space == Space::arena && a.offset < b.offset + b.bytes &&
+         b.offset < a.offset + a.bytes;
+}
+// Returns whether a launch must wait until the other ranks are done with a slot of a collective: it
+// writes there, or reads a variable that they may be writing.
+bool disturbs(const Plan& plan, const Launch& launch, int slot) {
+  const Slot& of = plan.slots[static_cast<size_t>(slot)];
+  const auto overlaps = [&](int other) {
+    return other == slot || share_bytes(plan.slots[static_cast<size_t>(other)], of);
+  };
+  const auto is_of_slot = [&](const Access& access) { return access.at.slot == slot; };
+  return std::ranges::any_of(launch.results,
+                             [&](const Access& access) { return overlaps(access.at.slot); }) ||
+         (launch.workspace_slot >= 0 && overlaps(launch.workspace_slot)) ||
+         (of.space != Space::arena && std::ranges::any_of(launch.operands, is_of_slot));
+}
+// Has the ranks settle a collective before the launch that needs it, or before the last one.
+void place_settle(const Plan& plan, const Launch& collective, size_t await,
+                  std::unique_ptr<Kernel> settle, PlanKernels& kernels) {
+  size_t at = await + 1;
+  while (at + 1 < plan.launches.size() &&
+         !disturbs(plan, plan.launches[at], collective.operands[0].at.slot) &&
+         !disturbs(plan, plan.launches[at], collective.results[0].at.slot))
+    ++at;
+  at = std::min(at, plan.launches.size() - 1);
+  while (at > await && kernels[at] == nullptr) --at;  // transfers get their kernels later
+  if (at > await)
+    kernels[at] = std::make_unique<Both>(std::move(settle), std::move(kernels[at]));
+  else
+    kernels[at] = std::make_unique<Both>(std::move(kernels[at]), std::move(settle));
+}
+}  // namespace
+
 void compile_collectives(const Plan& plan, Communicator* ranks, PlanKernels& kernels) {
-  std::map<int, std::unique_ptr<Kernel>> awaits;  // by the slot of the result
+  struct Begun {
+    const Launch* launch = nullptr;
+    std::unique_ptr<Kernel> await, settle;
+  };
+  std::map<int, Begun> begun;  // by the slot of the result
   for (size_t i = 0; i < plan.launches.size(); ++i) {
     const Launch& launch = plan.launches[i];
     if (launch.kind == Launch::Kind::collective) {
@@ -238,10 +323,15 @@ void compile_collectives(const Plan& plan, Communicator* ranks, PlanKernels& ker
                  "weft launch.");
       Communicator::Exchange exchange = ranks->compile(plan, launch);
       kernels[i] = std::move(exchange.begin);
-      awaits[launch.results[0].at.slot] = std::move(exchange.await);
+      begun[launch.results[0].at.slot] = {&launch, std::move(exchange.await),
+                                          std::move(exchange.settle)};
     } else if (launch.kind == Launch::Kind::await) {
-      if (const auto found = awaits.find(launch.operands[0].at.slot); found != awaits.end())
-        kernels[i] = std::move(awaits.extract(found).mapped());
+      const auto found = begun.find(launch.operands[0].at.slot);
+      if (found == begun.end()) continue;
+      Begun ended = std::move(begun.extract(found).mapped());
+      kernels[i] = std::move(ended.await);
+      if (ended.settle != nullptr)
+        place_settle(plan, *ended.launch, i, std::move(ended.settle), kernels);
     }
   }
 }

@@ -67,6 +67,8 @@ class Executable::Running {
     start_team();
     const bool stages = library.stages_inputs();
     residency_->check_fits(stages ? staged_bytes(plan_) : 0, beside);
+    if (memory_.is_host() && workspace_->communicator != nullptr)
+      share_gathered(bound, *workspace_->communicator);
     kernels_ = compile_kernels(bound, compiler_, library.kernels(), memory_);
     compile_collectives(plan_, workspace_->communicator.get(), kernels_);
     residency_->place_offloaded();
