@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains a recipe on four ranks of one host, and goes on where it stopped when Slurm starts it again.
+# Trains a recipe on four ranks of one host, and resumes it when Slurm starts the job again.
 #
 #   sbatch examples/cluster/slurm.sh recipes/shakespeare.yaml --name shakespeare
 #
@@ -23,7 +23,10 @@ name=
 for ((i = 1; i < $#; ++i)); do
   [ "${arguments[i]}" != --name ] || name=${arguments[i + 1]:-}
 done
-[ -n "$name" ] || { echo "slurm.sh: needs --name NAME, by which the run is found again" >&2; exit 2; }
+if [ -z "$name" ]; then
+  echo "slurm.sh: needs --name NAME, by which the run is found again" >&2
+  exit 2
+fi
 resume=()
 [ "${SLURM_RESTART_COUNT:-0}" -eq 0 ] || [ ! -d "runs/$name" ] || resume=(--resume)
 

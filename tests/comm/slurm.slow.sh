@@ -96,13 +96,17 @@ script=$SRC/examples/cluster/slurm.sh
 submit() {  # NAME ARGUMENTS ...
   local name=$1
   shift
-  sbatch --parsable --partition=low --output="$work/jobs/$name.out" "$script" gpt.yaml --name "$name" "$@"
+  sbatch --parsable --partition=low --output="$work/jobs/$name.out" \
+    "$script" gpt.yaml --name "$name" "$@"
 }
 state_of() { scontrol show job "$1" 2>/dev/null | grep -o 'JobState=[A-Z]*' | cut -d= -f2; }
 is() { [[ " ${*:2} " == *" $(state_of "$1") "* ]]; }
 trains() { grep -q '"step": *[0-9][0-9]' "runs/$1/log.jsonl" 2>/dev/null; }
 restarts() { scontrol show job "$1" | grep -o 'Restarts=[0-9]*'; }
-bits() { (cd "runs/$1/checkpoints/step-00003000" && sha256sum model.safetensors state-*.safetensors data.json rng.json); }
+bits() {
+  (cd "runs/$1/checkpoints/step-00003000" &&
+    sha256sum model.safetensors state-*.safetensors data.json rng.json)
+}
 
 # An undisturbed run, by weft launch.
 WEFT_THREADS=1 "$WEFT" launch -n 4 --oversubscribe train gpt.yaml --name plain >"$work/jobs/plain.out" 2>&1 ||
