@@ -94,6 +94,7 @@ peers: ## PyTorch and JAX in build/peers-venv, where PEERS_PYTHON names no other
 	@test "$(PEERS_PYTHON)" != "$(PEERS_VENV)" || tools/setup.sh --peers
 
 test-all: all peers test-isa test-onnx check tsan wheel wheel-abi3 ## quick and slow tests, under the sanitizers and against PyTorch too, of the Python package, and short fuzzing
+	@tools/setup.sh --cluster
 	@PEERS_PYTHON="$(PEERS_PYTHON)" tools/test.sh release
 	@tools/setup.sh --python-all
 	@WEFT_PYTHON_ALL=1 $(MAKE) --no-print-directory test-python PYTHON_TESTS=tests/python

@@ -16,6 +16,9 @@
 #                           mypy, too
 #   tools/setup.sh --python-all
 #                           also the libraries of models and loops that `make test-all` tests with
+#   tools/setup.sh --cluster
+#                           also Slurm and munge, and to build/cluster-venv the schemas of Kubernetes,
+#                           for the slow tests that start ranks as clusters do
 #   tools/setup.sh --python-build
 #                           only what builds and tests the package without PyTorch
 set -euo pipefail
@@ -38,6 +41,7 @@ case ${1:-} in
   --cuda) packages+=(python3-pip) ;;
   --peers | --onnx) packages+=(python3-venv) ;;
   --python | --python-all | --python-build) packages+=(python3-venv python3-dev) ;;
+  --cluster) packages+=(slurm-wlm munge iproute2 python3-venv) ;;
 esac
 
 missing=()
@@ -95,6 +99,8 @@ case ${1:-} in
   --onnx)  # the suite computes its outputs with NumPy and ml_dtypes, whose casts differ by version
     bring_packages onnx-venv "onnx and onnxruntime" "onnx, onnxruntime" \
       onnx==1.23.2 onnxruntime==1.32.0 numpy==2.4.6 ml_dtypes==0.5.4 ;;
+  --cluster)
+    bring_packages cluster-venv "schemas of Kubernetes" kubernetes_validate kubernetes-validate==1.37.0 ;;
   --python | --python-all | --python-build)
     bring_packages python-venv "packages that build and test the Python package" \
       "nanobind, scikit_build_core, auditwheel, pytest, xdist, numpy, ml_dtypes" \

@@ -1,13 +1,11 @@
 // Tests many faults of random ranks, and that nobody is accused on a busy machine.
 #include <array>
-#include <atomic>
 #include <cstdlib>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include <doctest/doctest.h>
 
+#include "tests/comm/busy_loops.h"
 #include "tests/comm/ranks_program.h"
 #include "tests/support/exit_codes.h"
 #include "tests/support/program.h"
@@ -22,28 +20,6 @@ Outcome launch_four(const Workplace& place, const std::string& hang_seconds,
   return place.weft({"launch", "-n", "4", "--oversubscribe", "--", ranks_program(), "counts", steps,
                      hang_seconds, what, std::to_string(rank)});
 }
-
-// BusyLoops keep the processors busy.
-class BusyLoops {
- public:
-  explicit BusyLoops(int count) {
-    for (int i = 0; i < count; ++i)
-      threads_.emplace_back([this] {
-        while (!ends_) ++turns_;
-      });
-  }
-  ~BusyLoops() {
-    ends_ = true;
-    for (std::thread& thread : threads_) thread.join();
-  }
-  BusyLoops(const BusyLoops&) = delete;
-  BusyLoops& operator=(const BusyLoops&) = delete;
-
- private:
-  std::atomic<bool> ends_{false};
-  std::atomic<int64_t> turns_{0};
-  std::vector<std::thread> threads_;
-};
 }  // namespace
 
 TEST_SUITE_BEGIN("slow ranks");

@@ -134,6 +134,19 @@ TEST_CASE("what ranks cannot do is refused in one line") {
   CHECK(refused({"launch", "-n", "0", "train", "tiny.yaml"}, "1 to 1024") == "");
   CHECK(refused(RanksPlace::command({"--steps", "-1"}), "train.steps") == "");
   CHECK(refused(RanksPlace::command({"--batch", "5"}), "Got 5. Hint: 4 or 6.") == "");
+  CHECK(refused(RanksPlace::command({"--batch", "1"}), "Got 1. Hint: 2.") == "");
+  CHECK(refused(RanksPlace::command({"--parallel.zero", "4"}), "parallel.zero must be in 0 .. 3") ==
+        "");
+  for (const auto& [key, value] : {std::pair("pruning.pattern", "2:4"),
+                                   {"distillation.teacher", "runs/x"},
+                                   {"quantization.activations", "static"}})
+    CHECK(refused(RanksPlace::command({std::string("--") + key, value}),
+                  std::string(key) + " does not run on several ranks yet.") == "");
+  CHECK(refused(RanksPlace::command({"--device", "opencl"}), "opencl does not run on several") ==
+        "");
+  CHECK(refused(RanksPlace::command({"--resume"}), "no run runs/tiny to resume.") == "");
+  CHECK(refused({"launch", "-n", "2", "--oversubscribe", "profile", "tiny.yaml"},
+                "weft profile does not run on several ranks") == "");
   CHECK(refused(RanksPlace::command({"--parallel.dp", "3"}),
                 "parallel.dp is 3, and the run has 2 ranks. Hint: weft launch -n 3") == "");
   CHECK(refused(RanksPlace::command({"--ema.decay", "0.9"}),
@@ -144,6 +157,14 @@ TEST_CASE("what ranks cannot do is refused in one line") {
   CHECK(fails_with(place.weft({"generate", "runs/tiny"}, {{"RANK", "0"}, {"WORLD_SIZE", "4"}}),
                    usage, "does not run on several ranks, and torchrun started 4") == "");
   CHECK(fails_with(place.weft({"train", "tiny.yaml"}, {{"RANK", "3"}}), usage, "RANK=3") == "");
+  // Variables that are left over in a shell are named by a rank that is not the first, too.
+  for (const char* verb : {"eval", "launch"})
+    CHECK(fails_with(
+              place.weft(std::string(verb) == "eval" ? std::vector<std::string>{"eval", "runs/tiny"}
+                                                     : RanksPlace::command(),
+                         {{"RANK", "3"}, {"WORLD_SIZE", "4"}}),
+              usage, "RANK=3 and WORLD_SIZE=4") == "");
+  CHECK(fails_with(place.weft(RanksPlace::command(), {{"RANK", "3"}}), usage, "RANK=3") == "");
   CHECK(!std::filesystem::exists(place.path("runs")));
 }
 
@@ -187,3 +208,19 @@ TEST_CASE("ranks with other recipes are named before the first step") {
   CHECK(fails_with(outcome, usage, "has seed 1, rank 0 has 0.") == "");
   CHECK(!std::filesystem::exists(place.path("runs/tiny")));
 }
+
+TEST_SUITE_BEGIN("slow ranks");
+
+// The launcher gives the other rank five seconds to end.
+TEST_CASE("a verb that ranks do not share is named by the rank that was given it") {
+  const RanksPlace place;
+  place.write("ranks.sh",
+              "#!/bin/sh\n[ $WEFT_RANK = 1 ] && exec \"$WEFT\" devices\nexec \"$WEFT\" train "
+              "tiny.yaml\n");
+  const Outcome outcome =
+      place.weft({"launch", "-n", "2", "--oversubscribe", "--", "/bin/sh", "ranks.sh"});
+  CHECK(outcome.code == usage);
+  CHECK(says(outcome.err, "[rank 1] weft: error: weft devices does not run on several ranks"));
+}
+
+TEST_SUITE_END();

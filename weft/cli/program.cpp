@@ -61,9 +61,11 @@ std::optional<comm::Place> likely_place() {
 void join_ranks(const Verb& verb) {
   if (!verb.on_ranks) {
     if (const auto place = verb.run ? likely_place() : std::nullopt)
-      throw Error(ErrorKind::usage,
-                  "{} does not run on several ranks, and {} started {}. Hint: run it alone.",
-                  verb.path(), place->launcher, place->size);
+      throw Error(
+          ErrorKind::usage,
+          "{} does not run on several ranks, and {} started {}. Hint: run it alone, or without {} "
+          "where these are left over.",
+          verb.path(), place->launcher, place->size, place->variables);
     return;
   }
   comm::join();
@@ -123,11 +125,12 @@ int run(std::vector<std::string> arguments) {
   return verb->run();
 }
 
-// Returns whether this process prints why it fails: of the ranks of a run, one does.
+// Returns whether this process prints why it fails: of the ranks of a run, one does. Variables
+// without a job may be left over in a shell, where nobody else would speak.
 bool speaks(int code) {
   if (world().size() > 1) return world().fails(code);
   const auto place = likely_place();
-  return !place || place->rank == 0;
+  return !place || place->rank == 0 || place->job.empty();
 }
 
 int report(std::string what, int code) {

@@ -124,8 +124,11 @@ void Control::come() {
     std::this_thread::sleep_for(100ms);
   }
   if (!is_welcome())
-    throw Error(ErrorKind::rank_lost, "[ranks] rank {} waited {:.0f} s for rank 0 in vain.", rank_,
-                options_.start_seconds);
+    throw Error(
+        ErrorKind::rank_lost,
+        "[ranks] rank {} waited {:.0f} s for rank 0 in vain. Hint: unset {} where these are "
+        "left over from another run.",
+        rank_, options_.start_seconds, place_.variables);
 }
 
 void join(const JoinOptions& options) {

@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include <fmt/format.h>
+
 #include "weft/base/error.h"
 #include "weft/base/host/env.h"
 
@@ -43,6 +45,7 @@ constexpr Launcher launchers[] = {
      .size = "WORLD_SIZE",
      .local_rank = "LOCAL_RANK",
      .local_size = "LOCAL_WORLD_SIZE",
+     .job = "TORCHELASTIC_RUN_ID",
      .address = "MASTER_ADDR",
      .port = "MASTER_PORT"},
 };
@@ -90,14 +93,16 @@ std::optional<Place> place_by(const Launcher& launcher) {
                 "over from another run.",
                 launcher.rank, *rank, launcher.size, *size, launcher.rank);
   if (*size == 1) return std::nullopt;
-  Place place{.launcher = std::string(launcher.name),
-              .rank = *rank,
-              .size = *size,
-              .local_rank = number_of(launcher.local_rank).value_or(*rank),
-              // Slurm lists the numbers of all hosts: "4" on one host, "2(x2)" on two.
-              .is_on_one_host = text_of(launcher.local_size) == text_of(launcher.size),
-              .job = text_of(launcher.job),
-              .address = text_of(launcher.address)};
+  Place place{
+      .launcher = std::string(launcher.name),
+      .rank = *rank,
+      .size = *size,
+      .local_rank = number_of(launcher.local_rank).value_or(*rank),
+      // Slurm lists the numbers of all hosts: "4" on one host, "2(x2)" on two.
+      .is_on_one_host = text_of(launcher.local_size) == text_of(launcher.size),
+      .job = text_of(launcher.job),
+      .variables = fmt::format("{}={} and {}={}", launcher.rank, *rank, launcher.size, *size),
+      .address = text_of(launcher.address)};
   if (launcher.name == "Slurm") place.job += "." + text_of(launcher.only_with);
   if (!launcher.port.empty() && !place.address.empty())
     place.address += ":" + text_of(launcher.port);

@@ -14,8 +14,9 @@ struct Place {
   int rank = 0, size = 1;
   int local_rank = 0;
   bool is_on_one_host = false;  // all ranks are, as the launcher says
-  std::string job;      // differs between the jobs that run at once; "" where the launcher has none
-  std::string address;  // of rank 0, "HOST:PORT"; "": ranks find it in a file (meeting.h)
+  std::string job;  // differs between the jobs that run at once; "" where the launcher has none
+  std::string variables = {};  // that say so: "RANK=3 and WORLD_SIZE=4"
+  std::string address;         // of rank 0, "HOST:PORT"; "": ranks find it in a file (meeting.h)
 };
 
 // Returns the place of this process; nullopt where it is no rank, or the only one. Throws

@@ -162,13 +162,12 @@ int64_t micro_batch(const Recipe& recipe, int64_t ranks) {
   if (global % least != 0)
     recipe.refuse(
         keys::train::global_batch_size,
-        fmt::format("{} ranks cannot share train.global_batch_size equally{}. Got {}. Hint: {} or "
-                    "{}.",
+        fmt::format("{} ranks cannot share train.global_batch_size equally{}. Got {}. Hint: {}{}.",
                     ranks,
                     recipe->train.micro_batch_size
                         ? fmt::format(", {} samples at a time", *recipe->train.micro_batch_size)
                         : "",
-                    global, std::max(global / least, int64_t{1}) * least,
+                    global, global < least ? "" : fmt::format("{} or ", global / least * least),
                     (global / least + 1) * least));
   return recipe->train.micro_batch_size.value_or(global / ranks);
 }

@@ -58,6 +58,7 @@ constexpr EnvVariable registry[] = {
     {"LOCAL_WORLD_SIZE", "set by launchers like torchrun: how many ranks the host has"},
     {"MASTER_ADDR", "set by launchers like torchrun: the host of rank 0"},
     {"MASTER_PORT", "set by launchers like torchrun: where rank 0 listens, if WEFT_TOKEN is set"},
+    {"TORCHELASTIC_RUN_ID", "set by torchrun: the job"},
     {"OMP_NUM_THREADS", "number of threads where WEFT_THREADS is unset"},
     {"NO_COLOR", "no colours and no progress bar on the terminal"},
     {"COLUMNS", "width of the output (default: the terminal's)"},

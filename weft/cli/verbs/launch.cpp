@@ -10,6 +10,7 @@
 #include "weft/base/error.h"
 #include "weft/cli/verbs/launch_ranks.h"
 #include "weft/cli/verbs/verbs.h"
+#include "weft/comm/launcher.h"
 
 namespace weft::cli {
 namespace {
@@ -50,6 +51,7 @@ int run_launch(const Program& program, const LaunchArguments& arguments) {
                 "weft launch starts ranks on this host alone. Hint: mpirun -n {} --host {} weft "
                 "train ..., or srun.",
                 arguments.ranks, arguments.hosts);
+  comm::find_place();  // refuses here, once, variables that each rank would refuse
   std::vector<std::string> command = command_of(program);
   const int cores = usable_cores();
   if (arguments.ranks > cores && !arguments.oversubscribe)

@@ -58,6 +58,19 @@ std::string foreign_in(const fs::path& checkpoint) {
   }
   return "";
 }
+
+// Returns whether a rank wrote the file when a rank was lost.
+bool is_fault(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  constexpr std::string_view begin = "fault-r", end = ".txt";
+  if (!name.starts_with(begin) || !name.ends_with(end) || name.size() <= begin.size() + end.size())
+    return false;
+  const std::string_view rank(name.data() + begin.size(), name.size() - begin.size() - end.size());
+  std::error_code gone;
+  return rank.find_first_not_of("0123456789") == rank.npos && !entry.is_symlink(gone) &&
+         entry.is_regular_file(gone);
+}
+
 }  // namespace
 
 std::string join(const std::string& folder, std::string_view name) {
@@ -172,7 +185,8 @@ std::string foreign_among_checkpoints(const std::string& run_folder) {
     const std::string name = entry.path().filename().string();
     const bool is_one = step_of(name) && !entry.is_symlink(error) && entry.is_directory(error);
     const bool is_link = (name == "latest" || name == "best") && entry.is_symlink(error);
-    if (!is_one && !is_link && !partial_owner(name)) return entry.path().string();
+    if (!is_one && !is_link && !is_fault(entry) && !partial_owner(name))
+      return entry.path().string();
     if (const std::string foreign = is_one ? foreign_in(entry.path()) : ""; !foreign.empty())
       return foreign;
   }
