@@ -182,6 +182,31 @@ TEST_CASE("a program of one's own trains on ranks as it does alone") {
   CHECK(losses(two.out) == losses(one.out));
 }
 
+TEST_CASE("state that differs between ranks ends all of them, and names rank, variable and step") {
+  const RanksPlace place;
+  const std::string program = std::string(std::getenv("BUILD")) + "/tests/replicas_program";
+  for (const std::string zero : {"0", "3"}) {
+    CAPTURE(zero);
+    place.write("alike.yaml", recipe + ("parallel: {check_every: 5, zero: " + zero + "}\n"));
+    const auto run = [&](const std::string& what) {
+      return place.weft(
+          {"launch", "-n", "2", "--oversubscribe", "--", program, "alike.yaml", what});
+    };
+    const Outcome weight = run("weight"), numbers = run("numbers");
+    CHECK(fails_with(weight, replicas_differ, "rank 1 (host ") == "");
+    CHECK(says(weight.err, "has another ln_f.bias than rank 0"));
+    CHECK(says(weight.err, "after step 7. They were equal after step 6"));
+    CHECK(fails_with(numbers, replicas_differ, "has another random_step than rank 0") == "");
+    CHECK(says(numbers.err, "after step 5. They were equal after step 0"));
+    std::filesystem::remove_all(place.path("runs"));
+    CHECK(run("none").code == 0);
+    std::filesystem::remove_all(place.path("runs"));
+    place.write("alike.yaml", recipe + std::string("parallel: {check_every: 0}\n"));
+    CHECK(run("numbers").code == 0);
+    std::filesystem::remove_all(place.path("runs"));
+  }
+}
+
 TEST_CASE("parallel.link takes the links of the table") {
   std::string names;
   for (const Link& link : links()) names += (names.empty() ? "" : ", ") + std::string(link.name);

@@ -1,6 +1,8 @@
 #include "weft/train/run/ranks.h"
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,14 +18,41 @@
 
 namespace weft::train {
 namespace {
-uint64_t hash_of(const std::vector<Variable>& variables) {
+// Returns the variables of which each rank has the whole, and which must be equal on all ranks.
+std::vector<Variable> replicas_of(const Experiment& experiment) {
+  std::vector<Variable> all = experiment.model->variables();
+  for (const Variable& variable : experiment.update_state()) all.push_back(variable);
+  all.push_back(random_step());
+  std::erase_if(all, [](const Variable& variable) { return !variable.state()->ranges.empty(); });
+  return all;
+}
+
+uint64_t hash_of(const Variable& variable) {
+  const Storage& storage = *variable.state()->storage;
+  const auto& buffer = storage.buffer();  // null: zeros
+  return buffer == nullptr ? 0 : hash_bytes(buffer->data, storage.bytes());
+}
+
+uint64_t hash_of(std::span<const Variable> variables) {
   uint64_t hash = 0;
-  for (const Variable& variable : variables) {
-    const auto& buffer = variable.state()->storage->buffer();   // null: zeros
-    if (buffer != nullptr && variable.state()->ranges.empty())  // else each rank has another part
-      hash = hash_combine(hash, hash_bytes(buffer->data, variable.state()->storage->bytes()));
-  }
+  for (const Variable& variable : variables) hash = hash_combine(hash, hash_of(variable));
   return hash;
+}
+
+// `rank` has another hash than `other`, whose hash is the most frequent one.
+struct Difference {
+  int rank = 0, other = 0;
+};
+// Returns the first difference; nullopt where all hashes are equal. Of two ranks, the second is the
+// one that differs.
+std::optional<Difference> difference(const std::vector<std::string>& hashes) {
+  const auto usual = std::ranges::max_element(
+      hashes, {}, [&](const std::string& hash) { return std::ranges::count(hashes, hash); });
+  const auto differs =
+      std::ranges::find_if(hashes, [&](const std::string& hash) { return hash != *usual; });
+  if (differs == hashes.end()) return std::nullopt;
+  return Difference{.rank = static_cast<int>(differs - hashes.begin()),
+                    .other = static_cast<int>(usual - hashes.begin())};
 }
 
 uint64_t hash_of_plans(Steps& steps) {
@@ -73,9 +102,29 @@ void must_be_alike(const Experiment& experiment, Steps& steps) {
   }
   facts.emplace_back("data", experiment.data_fingerprint());
   facts.emplace_back("plan", to_hex(hash_of_plans(steps)));
-  facts.emplace_back("state", to_hex(hash_combine(hash_of(experiment.model->variables()),
-                                                  hash_of(experiment.update_state()))));
+  facts.emplace_back("state", to_hex(hash_of(replicas_of(experiment))));
   world().must_equal(facts);
+}
+
+void must_hold_alike(const Experiment& experiment, int64_t step, int64_t equal_at) {
+  const World::Pause comparing(world());  // large state takes a while to read
+  const std::vector<Variable> variables = replicas_of(experiment);
+  const auto differ = [](std::span<const Variable> some) {
+    return difference(world().all_gather("the state of ranks", to_hex(hash_of(some))));
+  };
+  if (!differ(variables)) return;
+  // All ranks halve the same list, as all of them see the same hashes.
+  std::span<const Variable> some = variables;  // at least one of these differs
+  while (some.size() > 1) {
+    const std::span<const Variable> first = some.first(some.size() / 2);
+    some = differ(first) ? first : some.subspan(first.size());
+  }
+  const Difference found = differ(some).value();
+  throw Error(ErrorKind::replicas_differ,
+              "{} has another {} than {} after step {}. They were equal after step {}: checkpoints "
+              "up to there are good.",
+              world().name(found.rank), some.front().name(), world().name(found.other), step,
+              equal_at);
 }
 
 size_t memory_of_a_rank(size_t available) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "weft/train/experiment.h"
@@ -18,6 +19,9 @@ bool agreed(bool mine);
 // Throws Error(usage) where ranks have other recipes, data, plans or weights than rank 0. All ranks
 // call it.
 void must_be_alike(const Experiment& experiment, Steps& steps);
+// Throws Error(replicas_differ) where a rank has another value of a variable that all ranks hold
+// whole, after `step` updates. They were equal after `equal_at`. All ranks call it.
+void must_hold_alike(const Experiment& experiment, int64_t step, int64_t equal_at);
 // Returns the memory of this machine for each of its ranks, the same on all ranks, which call it.
 size_t memory_of_a_rank(size_t available);
 

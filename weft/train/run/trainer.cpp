@@ -171,6 +171,7 @@ class Trainer {
       progress_.data_fingerprint = experiment_.data_fingerprint();
     }
     must_be_alike(experiment_, steps_);
+    equal_at_ = progress_.step;
     if (folder_.is_written_here()) check_room();
     folder_.begin(recipe(), to_json(plan_));
     world().set_fault_folder(folder_.path() + "/checkpoints");
@@ -237,6 +238,7 @@ class Trainer {
     folder_.commit();
     ++progress_.step;
     world().beat(progress_.step, -1);
+    compare_replicas();
     const bool last = progress_.step == experiment_.total_steps;
     const bool due = last || progress_.step % recipe()->log.every == 0;
     if (due) steps_.loss();  // a device may still be busy: reading the loss waits for it
@@ -254,6 +256,13 @@ class Trainer {
       reporter_->live(progress_.step, experiment_.total_steps);
     if (progress_.step % experiment_.steps_per_epoch == 0) epoch();
     if (options_.after_step) options_.after_step(progress_.step);
+  }
+
+  void compare_replicas() {
+    const int64_t every = recipe()->parallel.check_every;
+    if (world().size() == 1 || every == 0 || progress_.step % every != 0) return;
+    must_hold_alike(experiment_, progress_.step, equal_at_);
+    equal_at_ = progress_.step;
   }
 
   void epoch() {
@@ -502,6 +511,7 @@ class Trainer {
   Progress progress_;
   TrainResult result_;
   int64_t saved_step_ = -1;
+  int64_t equal_at_ = 0;     // the step at which the state of ranks was last compared
   int64_t asked_at_ = -1;    // the step after which stop_requested() asked the other ranks
   bool stops_here_ = false;  // their answer
   static constexpr int64_t lines_per_pace = 10;
