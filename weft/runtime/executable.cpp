@@ -152,6 +152,7 @@ void Executable::Running::run_launches() {
     ~Settled() { residency.settle(); }
   } settled{*residency_};
   const bool waits = observer_ || memory_.is_synchronous();
+  Communicator* const ranks = workspace_->communicator.get();
   std::unique_ptr<Timeline> timeline;
   if (timer_) timeline = memory_.make_timeline();
   const double begin = now();
@@ -160,6 +161,7 @@ void Executable::Running::run_launches() {
     logging::debug(6, "launch {} {}", i, plan_.launches[i].kernel);
     if (poison_) poison_->begin_launch(i);
     run_launch(i, waits);
+    if (ranks != nullptr && ranks->is_under_way()) ranks->poll();
     if (timeline != nullptr) timeline->mark();
     if (observer_) observer_(i);
     if (poison_) poison_->end_launch(i);

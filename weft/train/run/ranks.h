@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "weft/train/experiment.h"
 #include "weft/train/run/steps.h"
@@ -18,6 +19,9 @@ bool agreed(bool mine);
 // Throws Error(usage) where ranks have other recipes, data, plans or weights than rank 0. All ranks
 // call it.
 void must_be_alike(const Experiment& experiment, Steps& steps);
+// Throws Error(checkpoint) on all ranks where one of them does not see the folder of checkpoints
+// that rank 0 writes. All ranks call it, once the folder is there.
+void must_share(const std::string& checkpoints);
 // Returns the memory of this machine for each of its ranks, the same on all ranks, which call it.
 size_t memory_of_a_rank(size_t available);
 
