@@ -16,6 +16,8 @@
 #                           mypy, too
 #   tools/setup.sh --python-all
 #                           also the libraries of models and loops that `make test-all` tests with
+#   tools/setup.sh --cluster
+#                           also brings Open MPI, for libweft-mpi.so and the tests of several hosts
 #   tools/setup.sh --python-build
 #                           only what builds and tests the package without PyTorch
 set -euo pipefail
@@ -36,6 +38,7 @@ packages=(
 )
 case ${1:-} in
   --cuda) packages+=(python3-pip) ;;
+  --cluster) packages+=(libopenmpi-dev openmpi-bin iproute2) ;;
   --peers | --onnx) packages+=(python3-venv) ;;
   --python | --python-all | --python-build) packages+=(python3-venv python3-dev) ;;
 esac

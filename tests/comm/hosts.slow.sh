@@ -5,18 +5,10 @@
 #   WEFT, BUILD, SRC  as cmake/testing.cmake sets them
 set -euo pipefail
 
-skip() {
-  echo "skipped: $1"
-  exit 77
-}
 if [ "${1:-}" != inside ]; then
-  [ "$(id -u)" = 0 ] || skip "namespaces need root"
-  for tool in ip unshare mpirun python3; do
-    [ -n "$(command -v $tool)" ] || skip "no $tool (tools/setup.sh --cluster)"
-  done
-  [ -e "$BUILD/libweft-mpi.so" ] || skip "no libweft-mpi.so (tools/setup.sh --cluster)"
-  unshare --net --mount --uts true 2>/dev/null || skip "no namespaces here"
-  exec unshare --net --mount --uts "$0" inside  # they end with the test
+  [ -e "$BUILD/libweft-mpi.so" ] ||
+    { echo "skipped: no libweft-mpi.so (tools/setup.sh --cluster)"; exit 77; }
+  exec "$SRC/tests/support/two_hosts.sh" "$0" inside
 fi
 
 place=$(mktemp -d)
@@ -29,27 +21,6 @@ finish() {
 trap finish EXIT
 cd "$place"
 
-# ---- two hosts
-mount --make-rprivate /
-mkdir -p /run/netns && mount -t tmpfs none /run/netns
-hostname nodea
-ip link set lo up
-ip netns add nodeb
-ip link add veth0 type veth peer name veth1 netns nodeb
-ip addr add 10.99.0.1/24 dev veth0
-ip link set veth0 up
-ip -n nodeb addr add 10.99.0.2/24 dev veth1
-ip -n nodeb link set veth1 up
-ip -n nodeb link set lo up
-cat >agent.sh <<'AGENT'
-#!/bin/bash
-shift
-exec ip netns exec nodeb unshare --uts bash -c "hostname nodeb; $*"
-AGENT
-chmod +x agent.sh
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm_rsh_agent=$place/agent.sh
-export OMPI_MCA_plm=rsh OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,vader,self
-export OMPI_MCA_oob_tcp_if_include=10.99.0.0/24 OMPI_MCA_btl_tcp_if_include=10.99.0.0/24
 export WEFT_THREADS=1
 cat >tiny.yaml <<'RECIPE'
 name: tiny
@@ -183,6 +154,8 @@ begin -- ./relayed.sh train tiny.yaml && {
   none_left
 }
 kill -9 $relay
+wait $relay 2>/dev/null || true
+left=()
 unset WEFT_ADDRESS
 
 echo "== what is refused"
@@ -208,6 +181,9 @@ sleep 1
 WEFT_ADDRESS=10.99.0.1:19999 launch 2 train tiny.yaml
 says 'rank 0 cannot listen on 10.99.0.1:19999: Address already in use'
 none_left
+kill -9 "${left[@]}"
+wait "${left[@]}" 2>/dev/null || true
+left=()
 
 [ $fails = 0 ] && echo "ranks of two hosts: all as it should be"
 exit $((fails > 0))

@@ -17,7 +17,7 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// A Variable is set while it lives.
+// A Setting is a variable of the environment, set while it lives.
 class Setting {
  public:
   Setting(const char* name, const std::string& value) : name_(name) {
@@ -60,13 +60,12 @@ bool says(const std::string& text, const std::string& part) { return text.find(p
 TEST_SUITE("mpi") {
   TEST_CASE("collectives of hosts" * doctest::skip()) { check_collectives(Exchanges(mpi_mesh())); }
 
-  TEST_CASE("collectives by messages have the bits of their definition on 2 and 3 ranks") {
+  TEST_CASE("collectives by messages have the bits of their definition") {
+    const test::TemporaryFolder folder;
     const Setting plugin("WEFT_MPI_PLUGIN", fake_plugin());
-    for (const int ranks : {2, 3}) {
-      const test::TemporaryFolder folder;
-      const Setting messages("FAKE_MPI_FOLDER", folder.path());
-      CHECK(run_ranks(ranks, "collectives of hosts") == "");
-    }
+    const Setting messages("FAKE_MPI_FOLDER", folder.path());
+    CHECK(run_ranks(3, "collectives of hosts") == "");
+    CHECK(folder.entries() == 0);  // every message was received
   }
   TEST_CASE("hosts with other versions of MPI" * doctest::skip()) {
     const Setting name("FAKE_MPI_NAME", fmt::format("Fake MPI {}", peers().rank));

@@ -10,6 +10,7 @@
 #include "weft/base/host/stopwatch.h"
 #include "weft/base/host/team.h"
 #include "weft/base/logging.h"
+#include "weft/device/communicator.h"
 #include "weft/base/memory/buffer.h"
 #include "weft/base/memory/storage.h"
 #include "weft/passes/passes.h"

@@ -3,6 +3,7 @@
 
 #include <climits>
 #include <cstring>
+#include <type_traits>
 
 #include <mpi.h>
 
@@ -20,17 +21,21 @@ int fail(int code, char* why, size_t room) {
   return 1;
 }
 
-// A handle may have the bits of a 0 that means none: MPI_REQUEST_NULL is told apart.
-weft_mpi_request packed(MPI_Request request) {
+// MPIs have pointers or numbers as handles; neither is 0 for a request.
+template <class Handle>
+weft_mpi_request packed(Handle request) {
   if (request == MPI_REQUEST_NULL) return 0;
-  weft_mpi_request bits = 0;
-  std::memcpy(&bits, &request, sizeof request);
-  return bits;
+  if constexpr (std::is_pointer_v<Handle>)
+    return reinterpret_cast<uintptr_t>(request);
+  else
+    return static_cast<weft_mpi_request>(request);
 }
-MPI_Request unpacked(weft_mpi_request bits) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  std::memcpy(&request, &bits, sizeof request);
-  return request;
+template <class Handle>
+Handle unpacked(weft_mpi_request bits) {
+  if constexpr (std::is_pointer_v<Handle>)
+    return reinterpret_cast<Handle>(static_cast<uintptr_t>(bits));
+  else
+    return static_cast<Handle>(bits);
 }
 }  // namespace
 
@@ -97,7 +102,7 @@ int weft_mpi_receive(void* bytes, size_t count, int rank, int tag, weft_mpi_requ
 
 int weft_mpi_test(weft_mpi_request* request, char* why, size_t room) {
   if (*request == 0) return 0;
-  MPI_Request under_way = unpacked(*request);
+  MPI_Request under_way = unpacked<MPI_Request>(*request);
   int has_ended = 0;
   const int code = MPI_Test(&under_way, &has_ended, MPI_STATUS_IGNORE);
   *request = has_ended != 0 ? 0 : packed(under_way);
