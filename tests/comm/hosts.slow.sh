@@ -124,6 +124,21 @@ begin train tiny.yaml && {
   none_left
 }
 
+echo "== a link that is cut for some seconds"
+begin train tiny.yaml && {
+  ip link set veth0 down
+  sleep 3
+  ip link set veth0 up
+  ip -n nodeb link set veth1 up
+  sleep 2
+  saved=$(readlink runs/tiny/checkpoints/latest)
+  until [ "$(readlink runs/tiny/checkpoints/latest)" != "$saved" ] || ! kill -0 $run 2>/dev/null; do
+    sleep 0.1
+  done
+  kill -TERM "$(pgrep -P $run)"
+  ends 75
+}
+
 echo "== a link that is cut for good"
 begin train tiny.yaml && {
   ip link set veth0 down
