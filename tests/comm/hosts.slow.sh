@@ -124,6 +124,21 @@ begin train tiny.yaml && {
   none_left
 }
 
+echo "== a stopped rank of the other host is silent, and does not stay"
+begin train tiny.yaml && {
+  kill -STOP "$(process_of_rank 3)"
+  ends 8
+  says 'rank 3 \(host nodeb, pid [0-9]+\) is silent'
+  errors 1
+  none_left
+}
+
+echo "== mpirun starts ranks that meet by a file"
+rm -rf runs
+timeout 180 mpirun -n 4 --host 10.99.0.1:2,10.99.0.2:2 -x WEFT_THREADS -x WEFT_CACHE_DIR \
+  -x WEFT_ADDRESS=10.99.0.1 "$WEFT" train tiny.yaml >out 2>err || fail "mpirun"
+same_bits one_host
+
 echo "== a link that is cut for some seconds"
 begin train tiny.yaml && {
   ip link set veth0 down
