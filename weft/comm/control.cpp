@@ -41,7 +41,7 @@ std::string machine(const std::string& host) {
 void tell_launcher(std::string_view what) {
   static const std::string mark = env("WEFT_MARK").value_or("");
   if (mark.empty()) return;
-  // The line begins anew, and is one write, which other threads do not cut.
+  // The line is one write, which other threads do not cut.
   const std::string line = fmt::format("{}{}\n", mark, what);
   if (write(STDERR_FILENO, line.data(), line.size()) < 0) logging::debug(1, "no launcher hears");
 }
