@@ -37,6 +37,11 @@ if(NOT WEFT_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
     add_dependencies(weft_tests weft_completions)
   endif()
 endif()
+# Loaded where present, from beside the libraries.
+if(TARGET weft_mpi)
+  install(TARGETS weft_mpi LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT cluster
+          EXCLUDE_FROM_ALL)
+endif()
 if(EXISTS "${PROJECT_SOURCE_DIR}/recipes")
   install(DIRECTORY recipes/ DESTINATION "${CMAKE_INSTALL_DATADIR}/weft/recipes" COMPONENT program
           FILES_MATCHING PATTERN "*.yaml" PATTERN "*.yml" PATTERN "*.md")

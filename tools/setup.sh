@@ -17,8 +17,9 @@
 #   tools/setup.sh --python-all
 #                           also the libraries of models and loops that `make test-all` tests with
 #   tools/setup.sh --cluster
-#                           also Slurm and munge, and to build/cluster-venv the schemas of Kubernetes,
-#                           for the slow tests that start ranks as clusters do
+#                           also Slurm, Open MPI and, to build/cluster-venv, the schemas of
+#                           Kubernetes: for libweft-mpi.so, and for the slow tests that start ranks
+#                           as clusters do
 #   tools/setup.sh --python-build
 #                           only what builds and tests the package without PyTorch
 set -euo pipefail
@@ -41,7 +42,7 @@ case ${1:-} in
   --cuda) packages+=(python3-pip) ;;
   --peers | --onnx) packages+=(python3-venv) ;;
   --python | --python-all | --python-build) packages+=(python3-venv python3-dev) ;;
-  --cluster) packages+=(slurm-wlm munge iproute2 python3-venv) ;;
+  --cluster) packages+=(libopenmpi-dev openmpi-bin slurm-wlm munge iproute2 python3-venv) ;;
 esac
 
 missing=()

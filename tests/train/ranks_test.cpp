@@ -127,8 +127,15 @@ TEST_CASE("what ranks cannot do is refused in one line") {
   };
   CHECK(refused({"launch", "-n", "2", "--oversubscribe", "eval", "runs/tiny"},
                 "weft eval does not run on several ranks") == "");
-  CHECK(refused({"launch", "-n", "2", "--hosts", "a,b", "train", "tiny.yaml"}, "this host alone") ==
-        "");
+  CHECK(refused({"launch", "-n", "3", "--hosts", "a,b", "train", "tiny.yaml"},
+                "3 ranks cannot be shared out to 2 hosts evenly. Hint: -n 2 or -n 4.") == "");
+  CHECK(refused({"launch", "-n", "1", "--hosts", "a,b", "train", "tiny.yaml"},
+                "--hosts has 2 hosts, and -n is 1. Hint: -n 2.") == "");
+  CHECK(refused({"launch", "-n", "2", "--hosts", "a,,b", "train", "tiny.yaml"},
+                "--hosts a,,b is no list of hosts.") == "");
+  CHECK(fails_with(place.weft({"launch", "-n", "2", "--hosts", "a,b", "train", "tiny.yaml"},
+                              {{"PATH", "/nowhere"}}),
+                   device_code, "weft launch --hosts needs mpirun") == "");
   CHECK(refused({"launch", "-n", "1000", "train", "tiny.yaml"}, "--oversubscribe") == "");
   CHECK(refused({"launch", "-n", "2"}, "needs what to start") == "");
   CHECK(refused({"launch", "-n", "0", "train", "tiny.yaml"}, "1 to 1024") == "");

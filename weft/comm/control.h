@@ -17,11 +17,15 @@
 #include "weft/comm/join.h"
 #include "weft/comm/launcher.h"
 #include "weft/comm/meeting.h"
+#include "weft/comm/mpi_library.h"
 #include "weft/comm/network.h"
 #include "weft/comm/progress.h"
 #include "weft/device/world.h"
 
 namespace weft::comm {
+
+// Tells weft launch --hosts, where it started this rank: "lost", or "ended CODE".
+void tell_launcher(std::string_view what);
 
 // The training thread calls the functions of World;
 // the control thread hears the hub, counts time, and on rank 0 is the hub.
@@ -103,6 +107,7 @@ class Control : public World {
   RankDescription description_;
   std::string fault_folder_, saved_;
   std::shared_ptr<Communicator> communicator_;  // only the training thread uses it
+  std::shared_ptr<MpiLibrary> mpi_;             // null: MPI was not started
 
   // Only the control thread uses these.
   double last_tick_ = 0, quiet_hub_ = 0, end_at_ = 0;

@@ -2,6 +2,7 @@
 #include "weft/comm/join.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -134,6 +135,7 @@ void Control::come() {
 void join(const JoinOptions& options) {
   const std::optional<Place> place = find_place();
   if (!place) return;
+  on_exit([](int code, void*) { tell_launcher(fmt::format("ended {}", code)); }, nullptr);
   auto control = std::make_unique<Control>(*place, options);
   Control& ranks = *control;
   enter_world(std::move(control));  // which knows from now on whether its messages were printed

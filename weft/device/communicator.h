@@ -34,6 +34,14 @@ class Communicator {
     std::unique_ptr<Kernel> begin, await, settle;
   };
   virtual Exchange compile(const Plan& plan, const Launch& launch) = 0;
+
+  // Whether collectives have begun that only go on while poll() is called, as the runtime does
+  // between launches.
+  bool is_under_way() const { return is_under_way_; }
+  virtual void poll() {}
+
+ protected:
+  bool is_under_way_ = false;
 };
 
 }  // namespace weft

@@ -87,7 +87,7 @@ class World {
   // ---- values
 
   // Returns what exchanges values between the ranks (weft/device/communicator.h); null for one
-  // rank. Throws Error(usage) for ranks of several hosts.
+  // rank. Throws Error(device) where ranks are on several hosts, and have no MPI.
   virtual std::shared_ptr<Communicator> communicator() { return nullptr; }
 
   // ---- agreement

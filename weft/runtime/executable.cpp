@@ -12,6 +12,7 @@
 #include "weft/base/logging.h"
 #include "weft/base/memory/buffer.h"
 #include "weft/base/memory/storage.h"
+#include "weft/device/communicator.h"
 #include "weft/passes/passes.h"
 #include "weft/runtime/binding.h"
 #include "weft/runtime/compile_kernels.h"
@@ -154,6 +155,7 @@ void Executable::Running::run_launches() {
     ~Settled() { residency.settle(); }
   } settled{*residency_};
   const bool waits = observer_ || memory_.is_synchronous();
+  Communicator* const ranks = workspace_->communicator.get();
   std::unique_ptr<Timeline> timeline;
   if (timer_) timeline = memory_.make_timeline();
   const double begin = now();
@@ -162,6 +164,7 @@ void Executable::Running::run_launches() {
     logging::debug(6, "launch {} {}", i, plan_.launches[i].kernel);
     if (poison_) poison_->begin_launch(i);
     run_launch(i, waits);
+    if (ranks != nullptr && ranks->is_under_way()) ranks->poll();
     if (timeline != nullptr) timeline->mark();
     if (observer_) observer_(i);
     if (poison_) poison_->end_launch(i);

@@ -25,8 +25,8 @@ struct Mesh;
 class Parallel {
  public:
   // Joins the ranks that a launcher started; one rank without a launcher. Throws Error(usage) where
-  // launchers disagree, or for ranks of several hosts, and Error(rank_lost) where a rank does not
-  // come.
+  // launchers disagree, Error(device) where ranks are on several hosts and have no MPI, and
+  // Error(rank_lost) where a rank does not come.
   Parallel();
   // Waits until all ranks are done.
   ~Parallel();

@@ -38,6 +38,8 @@ constexpr EnvVariable registry[] = {
     {"WEFT_LOCAL_RANKS", "set by weft launch: how many ranks the host has"},
     {"WEFT_ADDRESS", "HOST or HOST:PORT under which ranks on other hosts reach rank 0"},
     {"WEFT_TOKEN", "secret of the ranks of a run (default: in a file of the cache folder)"},
+    {"WEFT_MPI_PLUGIN", "path of libweft-mpi.so (default: beside weft's libraries)"},
+    {"WEFT_MARK", "set by weft launch --hosts: begins the lines that ranks write to it"},
     {"WEFT_LISTENER", "set by weft launch: the open socket on which rank 0 hears the others"},
     {"OMPI_COMM_WORLD_RANK", "set by Open MPI's mpirun, with _SIZE, _LOCAL_RANK and _LOCAL_SIZE"},
     {"OMPI_COMM_WORLD_SIZE", "set by mpirun: how many ranks the run has"},

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/cli/verbs/launch_hosts.h"
 #include "weft/cli/verbs/launch_ranks.h"
 #include "weft/cli/verbs/verbs.h"
 #include "weft/comm/launcher.h"
@@ -46,19 +48,18 @@ std::vector<std::string> command_of(const Program& program) {
 }
 
 int run_launch(const Program& program, const LaunchArguments& arguments) {
-  if (!arguments.hosts.empty())
-    throw Error(ErrorKind::usage,
-                "weft launch starts ranks on this host alone. Hint: mpirun -n {} --host {} weft "
-                "train ..., or srun.",
-                arguments.ranks, arguments.hosts);
   comm::find_place();  // refuses here, once, variables that each rank would refuse
   std::vector<std::string> command = command_of(program);
-  const int cores = usable_cores();
-  if (arguments.ranks > cores && !arguments.oversubscribe)
+  const std::optional<Hosts> hosts =
+      arguments.hosts.empty() ? std::nullopt
+                              : std::optional(parse_hosts(arguments.hosts, arguments.ranks));
+  const int cores = usable_cores(), ranks = hosts ? hosts->slots : arguments.ranks;
+  if (ranks > cores && !arguments.oversubscribe)
     throw Error(ErrorKind::usage,
                 "{} ranks are more than the {} cores of this process: they would wait for each "
                 "other. Hint: --oversubscribe, to do so anyway.",
-                arguments.ranks, cores);
+                ranks, cores);
+  if (hosts) return launch_on_hosts(command, arguments.ranks, *hosts);
   return launch_ranks(std::move(command), arguments.ranks);
 }
 }  // namespace
@@ -83,11 +84,12 @@ void add_launch_verb(Program& program) {
   Verb& verb = program.root.add(
       {.name = "launch",
        .group = "Runs",
-       .doc = "Starts a verb, or after -- a program, as ranks of this host, which train one model. "
+       .doc = "Starts a verb, or after -- a program, as ranks, which train one model. "
               "Lines of ranks other than 0 begin with their number. Exit codes: 8 where a rank is "
               "lost or hung, 75 after a signal and a good save, else the highest of the ranks'.",
        .examples = "weft launch -n 2 train recipes/mnist.yaml\n"
                    "weft launch -n 2 train mnist --steps 100 --resume\n"
+                   "weft launch -n 4 --hosts a,b train recipes/mnist.yaml\n"
                    "weft launch -n 2 -- ./my_program its arguments",
        .run = [&program, arguments] { return run_launch(program, *arguments); }});
   verb.options = {
@@ -105,7 +107,7 @@ void add_launch_verb(Program& program) {
        .most = SIZE_MAX},
       {.flag = "--hosts",
        .type = "A,B",
-       .doc = "hosts: refused as yet; mpirun and srun start ranks on several",
+       .doc = "hosts that share out the ranks, rank 0 on the first: by mpirun of Open MPI",
        .target = &arguments->hosts},
       {.flag = "--oversubscribe",
        .doc = "allow more ranks than cores",

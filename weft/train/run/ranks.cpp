@@ -1,6 +1,7 @@
 #include "weft/train/run/ranks.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -8,11 +9,14 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/error.h"
+#include "weft/base/host/stopwatch.h"
 #include "weft/base/memory/buffer.h"
 #include "weft/base/memory/storage.h"
 #include "weft/base/numbers/hash.h"
 #include "weft/device/registry.h"
 #include "weft/device/world.h"
+#include "weft/io/files.h"
 #include "weft/ir/variable.h"
 #include "weft/runtime/executable.h"
 
@@ -125,6 +129,39 @@ void must_hold_alike(const Experiment& experiment, int64_t step, int64_t equal_a
               "up to there are good.",
               world().name(found.rank), some.front().name(), world().name(found.other), step,
               equal_at);
+}
+
+// All ranks of a host see one folder, but folders of several hosts may have one path. The token is
+// read anew, so that a folder of an earlier run, which another host still has, is told apart.
+void must_share(const std::string& checkpoints) {
+  if (world().local_size() == world().size()) return;
+  const std::string path = checkpoints + "/ranks.txt";
+  std::string token, why = "it is not the file that rank 0 wrote";
+  try {
+    if (world().rank() == 0) {
+      token = to_hex(hash_text(fmt::format("{} {}", world().pid(0), now())));
+      io::write_file_atomically(path, token);
+    }
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  token = world().broadcast("the token", token);
+  std::string found;
+  try {
+    found = io::read_file(path, token.size(), ErrorKind::checkpoint);
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  const std::vector<std::string> all =
+      world().all_gather("the folder of checkpoints", found == token ? "" : why);
+  std::error_code none;
+  if (world().rank() == 0) std::filesystem::remove(path, none);
+  for (int rank = 0; rank < world().size(); ++rank)
+    if (const std::string& their = all[static_cast<size_t>(rank)]; !their.empty())
+      throw Error(ErrorKind::checkpoint,
+                  "{} does not see what rank 0 writes to {}: {}. Hint: ranks of several hosts "
+                  "train in a working folder that all hosts share.",
+                  world().name(rank), checkpoints, their);
 }
 
 size_t memory_of_a_rank(size_t available) {

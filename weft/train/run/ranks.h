@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "weft/train/experiment.h"
 #include "weft/train/run/steps.h"
@@ -22,6 +23,9 @@ void must_be_alike(const Experiment& experiment, Steps& steps);
 // Throws Error(replicas_differ) where a rank has another value of a variable that all ranks hold
 // whole, after `step` updates. They were equal after `equal_at`. All ranks call it.
 void must_hold_alike(const Experiment& experiment, int64_t step, int64_t equal_at);
+// Throws Error(checkpoint) on all ranks where one of them does not see the folder of checkpoints
+// that rank 0 writes. All ranks call it, once the folder is there.
+void must_share(const std::string& checkpoints);
 // Returns the memory of this machine for each of its ranks, the same on all ranks, which call it.
 size_t memory_of_a_rank(size_t available);
 

@@ -7,7 +7,7 @@ namespace weft::train {
 namespace {
 volatile std::sig_atomic_t stop = 0, save = 0;
 int active = 0;
-constexpr std::array caught = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+constexpr std::array caught = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 std::array<struct sigaction, caught.size()> before;
 
 void on_signal(int number) {

@@ -1,6 +1,6 @@
-// Handles the signals of a run. SIGTERM, SIGHUP and the first SIGINT save at the next step and
-// stop; the second SIGINT ends the process at once; SIGUSR1 saves and goes on. SIGHUP stays ignored
-// where it was (nohup).
+// Handles the signals of a run. SIGTERM, SIGHUP, SIGUSR2 (which mpirun passes on) and the first
+// SIGINT save at the next step and stop; the second SIGINT ends the process at once; SIGUSR1 saves
+// and goes on. SIGHUP stays ignored where it was (nohup).
 #pragma once
 
 namespace weft::train {

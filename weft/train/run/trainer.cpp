@@ -174,6 +174,7 @@ class Trainer {
     equal_at_ = progress_.step;
     if (folder_.is_written_here()) check_room();
     folder_.begin(recipe(), to_json(plan_));
+    must_share(folder_.path() + "/checkpoints");
     world().set_fault_folder(folder_.path() + "/checkpoints");
     world().note_saved(checkpoint);
     if (options_.resume) folder_.go_back_to(progress_.step);
