@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <emmintrin.h>
 #include <type_traits>
+
+#include <emmintrin.h>
 
 #include "weft/base/error.h"
 

@@ -17,6 +17,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/host/parallel.h"
+#include "weft/comm/board.h"
 #include "weft/comm/combine.h"
 #include "weft/comm/shared_memory.h"
 #include "weft/ir/origin.h"
@@ -24,26 +25,11 @@
 
 namespace weft::comm {
 namespace {
-constexpr size_t inbox_bytes = 16 << 10;  // operands up to this size are published by copying
-constexpr size_t most_under_way = 1024;   // collectives; memory is used for as many as there are
-constexpr int spins = 2000;               // before a waiting rank sleeps
-constexpr long sleep_ns = 20'000'000;     // between two looks at whether a rank is lost
-constexpr int64_t grain = 1 << 14;        // least elements for a thread
+constexpr int spins = 2000;                  // before a waiting rank sleeps
+constexpr long sleep_ns = 20'000'000;        // between two looks at whether a rank is lost
+constexpr int64_t grain = 1 << 14;           // least elements for a thread
 constexpr int64_t least_streamed = 1 << 20;  // bytes of results that no cache need hold
 
-// A Board is what a rank tells the others. Collectives are numbered; `ready`, `summed` and `done`
-// are the number of the collective whose operand can be read, whose part is summed, and that has
-// read the others' operands. Several are under way at a time, each with an entry of its own.
-struct Board {
-  alignas(64) std::atomic<uint32_t> bell{0};  // changes with each of the numbers
-  std::atomic<uint32_t> sleepers{0};
-  struct alignas(64) Entry {
-    std::atomic<uint64_t> ready{0}, summed{0}, done{0};
-    int64_t operand = 0, result = 0;  // offsets in the rank's memory
-    std::array<std::byte, inbox_bytes> inbox;
-  };
-  std::array<Entry, most_under_way> entries;
-};
 using Progress = std::atomic<uint64_t> Board::Entry::*;
 
 void wait_on(std::atomic<uint32_t>& word, uint32_t seen) {

@@ -31,8 +31,8 @@ using PlanKernels =
 
 // Adds the kernels of the plan's collectives, which exchange values with other ranks.
 void compile_collectives(const Plan& plan, Communicator* ranks, PlanKernels& kernels);
-// Moves variables that the plan gathers from all ranks to memory that is theirs in common, so that a
-// host holds them once.
+// Moves variables that the plan gathers from all ranks to memory that is theirs in common, so that
+// a host holds them once.
 void share_gathered(const BoundPlan& bound, Communicator& ranks);
 // Compiles several kernels in parallel, and binds them to their variables. Throws KernelsRefused.
 PlanKernels compile_kernels(const BoundPlan& bound, const KernelCompiler& compiler,
