@@ -14,7 +14,7 @@
 #include "weft/base/host/parallel.h"
 #include "weft/base/host/stopwatch.h"
 #include "weft/comm/combine.h"
-#include "weft/ir/origin.h"
+#include "weft/comm/round_kernel.h"
 #include "weft/ops/collective.h"
 
 namespace weft::comm {
@@ -76,7 +76,7 @@ class Mpi : public Communicator {
     is_under_way_ = !rounds_.empty();
   }
 
-  // Memory for what ranks send, which collectives take in turn.
+  // Returns a receive buffer of at least `bytes`, from the pool that collectives return theirs to.
   std::shared_ptr<Buffer> borrow(size_t bytes) {
     const auto fits = std::ranges::find_if(
         free_, [&](const auto& buffer) { return buffer->bytes >= bytes; });  // sorted
@@ -126,9 +126,7 @@ class MpiRound {
         operand_at_(launch.operands[0].at.offset * bytes(1)),
         result_at_(launch.results[0].at.offset * bytes(1)),
         elements_(launch.results[0].value.elements()),
-        name_(interned(launch.module.empty()
-                           ? launch.kernel
-                           : fmt::format("{} ({})", launch.kernel, launch.module))),
+        name_(name_of(launch)),
         addresses_(static_cast<size_t>(ranks.size())) {
     WEFT_ASSERT(what_.ranks == ranks.size(), "{} of {} ranks among {}", launch.kernel, what_.ranks,
                 ranks.size());
@@ -327,28 +325,10 @@ void Mpi::await(MpiRound& round, uint64_t sequence) {
   peers_.goes_on();
 }
 
-class BeginMpi : public Kernel {
- public:
-  explicit BeginMpi(std::shared_ptr<MpiRound> round) : round_(std::move(round)) {}
-  void run(void* const* operands, void* const* results, void*) const override {
-    round_->begin(operands[0], results[0]);
-  }
-
- private:
-  std::shared_ptr<MpiRound> round_;
-};
-class EndMpi : public Kernel {
- public:
-  explicit EndMpi(std::shared_ptr<MpiRound> round) : round_(std::move(round)) {}
-  void run(void* const*, void* const*, void*) const override { round_->end(); }
-
- private:
-  std::shared_ptr<MpiRound> round_;
-};
-
 Communicator::Exchange Mpi::compile(const Plan& /*plan*/, const Launch& launch) {
   auto round = std::make_shared<MpiRound>(*this, launch);
-  return {std::make_unique<BeginMpi>(round), std::make_unique<EndMpi>(round)};
+  return {std::make_unique<BeginKernel<MpiRound>>(round),
+          std::make_unique<StepKernel<MpiRound, &MpiRound::end>>(round), nullptr};
 }
 }  // namespace
 

@@ -19,8 +19,8 @@
 #include "weft/base/host/parallel.h"
 #include "weft/comm/board.h"
 #include "weft/comm/combine.h"
+#include "weft/comm/round_kernel.h"
 #include "weft/comm/shared_memory.h"
-#include "weft/ir/origin.h"
 #include "weft/ops/collective.h"
 
 namespace weft::comm {
@@ -186,9 +186,7 @@ class Round {
         operand_at_(launch.operands[0].at.offset * static_cast<int64_t>(size_of(dtype_))),
         result_at_(launch.results[0].at.offset * static_cast<int64_t>(size_of(dtype_))),
         operand_bytes_(launch.operands[0].value.type().bytes()),
-        name_(interned(launch.module.empty()
-                           ? launch.kernel
-                           : fmt::format("{} ({})", launch.kernel, launch.module))),
+        name_(name_of(launch)),
         addresses_(static_cast<size_t>(ranks.size())) {
     WEFT_ASSERT(what_.ranks == ranks.size(), "{} of {} ranks among {}", launch.kernel, what_.ranks,
                 ranks.size());
@@ -346,25 +344,6 @@ class Round {
   uint64_t sequence_ = 0;
 };
 
-class Begin : public Kernel {
- public:
-  explicit Begin(std::shared_ptr<Round> round) : round_(std::move(round)) {}
-  void run(void* const* operands, void* const* results, void*) const override {
-    round_->begin(operands[0], results[0]);
-  }
-
- private:
-  std::shared_ptr<Round> round_;
-};
-template <void (Round::*step)()>
-class Step : public Kernel {
- public:
-  explicit Step(std::shared_ptr<Round> round) : round_(std::move(round)) {}
-  void run(void* const*, void* const*, void*) const override { (*round_.*step)(); }
-
- private:
-  std::shared_ptr<Round> round_;
-};
 // Returns whether a launch between a collective and its await uses the slot of the result.
 bool is_used_under_way(const Plan& plan, const Launch& collective) {
   const int slot = collective.results[0].at.slot;
@@ -383,8 +362,9 @@ Communicator::Exchange Shared::compile(const Plan& plan, const Launch& launch) {
   WEFT_CHECK(collectives <= static_cast<std::ptrdiff_t>(most_under_way),
              "[ranks] a step has at most {} collectives. Got {}.", most_under_way, collectives);
   auto round = std::make_shared<Round>(*this, launch, is_used_under_way(plan, launch));
-  return {std::make_unique<Begin>(round), std::make_unique<Step<&Round::end>>(round),
-          std::make_unique<Step<&Round::settle>>(round)};
+  return {std::make_unique<BeginKernel<Round>>(round),
+          std::make_unique<StepKernel<Round, &Round::end>>(round),
+          std::make_unique<StepKernel<Round, &Round::settle>>(round)};
 }
 }  // namespace
 
