@@ -1,6 +1,7 @@
 // Tests training on several ranks, as processes that weft launch starts.
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <unistd.h>
@@ -73,6 +74,28 @@ TEST_CASE("ranks share out batches, and write a run with the bits of one rank th
     const std::string path = "runs/tiny/checkpoints/latest/" + file;
     CHECK(ranks.read(path) == alone.read(path));
   }
+}
+
+TEST_CASE("ranks that have parts of the weights show what the whole net says, in planned memory") {
+  const std::vector<std::string> wide = {"--model.config.hidden_size", "64", "--steps", "5"};
+  std::vector<std::string> more = wide, alone_command = {"train", "tiny.yaml"};
+  more.insert(more.end(), {"--parallel.zero", "3"});
+  alone_command.insert(alone_command.end(), wide.begin(), wide.end());
+  alone_command.insert(alone_command.end(), {"--train.micro_batch_size", "2"});
+  const RanksPlace ranks, alone;
+  const Outcome split = ranks.weft(RanksPlace::command(more)), whole = alone.weft(alone_command);
+  CAPTURE(split.err);
+  REQUIRE(split.code == 0);
+  const auto sums = [](const std::string& out) {
+    const size_t from = out.find("\n\n", out.rfind("eval step"));
+    return out.substr(from, out.find("planned", from) - from);
+  };
+  CHECK(says(sums(split.out), "+"));
+  CHECK(sums(split.out) == sums(whole.out));
+  double planned = 0, measured = 0;
+  const size_t at = split.out.rfind("process ");
+  REQUIRE(std::sscanf(split.out.c_str() + at, "process %lf MiB %lf MiB", &planned, &measured) == 2);
+  CHECK(measured <= planned);
 }
 
 TEST_CASE("a signal to one rank or to the launcher stops all after one step, and the run goes on") {

@@ -8,8 +8,7 @@
 
 namespace weft::comm {
 
-inline constexpr size_t inbox_bytes = 16 << 10;  // operands up to it are published by copying
-inline constexpr size_t most_under_way = 1024;  // collectives; memory is used for as many as needed
+inline constexpr size_t most_under_way = 1024;  // collectives
 
 // A Board is what a rank tells the others. Collectives are numbered; `ready`, `summed` and `done`
 // are the number of the collective whose operand can be read, whose part is summed, and that has
@@ -20,7 +19,6 @@ struct Board {
   struct alignas(64) Entry {
     std::atomic<uint64_t> ready{0}, summed{0}, done{0};
     int64_t operand = 0, result = 0;  // offsets in the rank's memory
-    std::array<std::byte, inbox_bytes> inbox;
   };
   std::array<Entry, most_under_way> entries;
 };

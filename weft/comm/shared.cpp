@@ -12,11 +12,13 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
 #include "weft/base/host/parallel.h"
+#include "weft/base/memory/memory.h"
 #include "weft/comm/board.h"
 #include "weft/comm/combine.h"
 #include "weft/comm/round_kernel.h"
@@ -28,6 +30,7 @@ namespace {
 constexpr int spins = 2000;                  // before a waiting rank sleeps
 constexpr long sleep_ns = 20'000'000;        // between two looks at whether a rank is lost
 constexpr int64_t grain = 1 << 14;           // least elements for a thread
+constexpr size_t copied_bytes = 16 << 10;    // operands up to it are published by copying
 constexpr int64_t least_streamed = 1 << 20;  // bytes of results that no cache need hold
 
 using Progress = std::atomic<uint64_t> Board::Entry::*;
@@ -74,6 +77,12 @@ class Shared : public Communicator {
       return at >= each->data() && at < each->data() + each->bytes();
     });
   }
+  size_t resident_beside_own() const override {
+    size_t bytes = 0;  // this rank's memory is mapped here a second time
+    for (const std::unique_ptr<Mapping>& memory : memories_)
+      bytes += resident_memory(memory->data(), memory->bytes());
+    return bytes;
+  }
   Exchange compile(const Plan& plan, const Launch& launch) override;
 
   int rank() const { return peers_.rank; }
@@ -96,6 +105,19 @@ class Shared : public Communicator {
   Board::Entry& entry(int rank, uint64_t sequence) const {
     return board(rank).entries[sequence % most_under_way];
   }
+  // A Page holds a copy of a small operand, which other ranks may still read once the collective
+  // has ended here.
+  struct Page {
+    std::byte* memory = nullptr;
+    uint64_t last = 0;  // the collective; 0: none
+  };
+  Page take_page() {
+    if (pages_.empty()) return {memory_->data() + memory_->grow(copied_bytes)};
+    Page page = std::move(pages_.back());
+    pages_.pop_back();
+    return page;
+  }
+  void give_back(Page page) { pages_.push_back(std::move(page)); }
   void begins(uint64_t sequence, const std::string& name) const {
     (*names_)[sequence % most_under_way].store(&name);
     peers_.begins(sequence);
@@ -148,6 +170,7 @@ class Shared : public Communicator {
   using Mappings = std::vector<std::unique_ptr<Mapping>>;
   Mappings memories_, boards_;  // by rank
   std::shared_ptr<Mappings> common_ = std::make_shared<Mappings>();
+  std::vector<Page> pages_;  // that no collective of a plan has
   uint64_t sequence_ = 0;
   // What the last collectives are, in words that live as long as the process.
   using Names = std::array<std::atomic<const std::string*>, most_under_way>;
@@ -188,6 +211,7 @@ class Round {
         operand_bytes_(launch.operands[0].value.type().bytes()),
         name_(name_of(launch)),
         addresses_(static_cast<size_t>(ranks.size())) {
+    if (operand_bytes_ <= copied_bytes) page_ = ranks.take_page();
     WEFT_ASSERT(what_.ranks == ranks.size(), "{} of {} ranks among {}", launch.kernel, what_.ranks,
                 ranks.size());
     const Shape& result = launch.results[0].value.shape();
@@ -195,17 +219,28 @@ class Round {
     for (int i = 0; i < what_.axis; ++i) outer_ *= result[i];
   }
 
+  ~Round() {
+    if (is_copied()) ranks_.give_back(std::move(page_));
+  }
+  Round(const Round&) = delete;
+  Round& operator=(const Round&) = delete;
+
   void begin(const void* operand, void* result) {
     result_ = static_cast<std::byte*>(result) + result_at_;
     is_common_ = what_.kind == Collective::Kind::all_gather && ranks_.is_common(result_);
+    own_ = static_cast<const std::byte*>(operand) + operand_at_;
     sequence_ = ranks_.next();
+    if (is_copied() && !is_common_) {
+      const uint64_t last = std::exchange(page_.last, sequence_);
+      if (last > 0) ranks_.wait_for(&Board::Entry::done, last);
+      std::memcpy(page_.memory, own_, operand_bytes_);
+      own_ = page_.memory;
+    }
     ranks_.begins(sequence_, name_);
     Board::Entry& own = ranks_.entry(ranks_.rank(), sequence_);
-    own_ = static_cast<const std::byte*>(operand) + operand_at_;
     own.operand = ranks_.memory().offset(own_);
     own.result = ranks_.memory().offset(result_);
-    if (is_small()) std::memcpy(own.inbox.data(), own_, operand_bytes_);
-    WEFT_ASSERT(is_small() || own.operand >= 0, "an operand that the other ranks cannot read");
+    WEFT_ASSERT(own.operand >= 0, "an operand that the other ranks cannot read");
     ranks_.announce(&Board::Entry::ready, sequence_);
   }
 
@@ -219,9 +254,9 @@ class Round {
     ranks_.goes_on();
   }
 
-  // Small operands are read where they were published.
+  // Copied operands are not read in their place.
   void settle() {
-    if (is_small() && !is_common_) return;
+    if (is_copied() && !is_common_) return;
     ranks_.awaits(sequence_);
     ranks_.wait_for(&Board::Entry::done, sequence_);
     ranks_.goes_on();
@@ -229,14 +264,13 @@ class Round {
 
  private:
   int64_t size() const { return static_cast<int64_t>(size_of(dtype_)); }
-  bool is_small() const { return operand_bytes_ <= inbox_bytes; }
+  bool is_copied() const { return page_.memory != nullptr; }
 
   void exchange() {
     ranks_.wait_for(&Board::Entry::ready, sequence_);
     for (int rank = 0; rank < ranks_.size(); ++rank) {
-      const Board::Entry& theirs = ranks_.entry(rank, sequence_);
       addresses_[static_cast<size_t>(rank)] =
-          is_small() ? theirs.inbox.data() : ranks_.memory_of(rank) + theirs.operand;
+          ranks_.memory_of(rank) + ranks_.entry(rank, sequence_).operand;
     }
     switch (what_.kind) {
       case Collective::Kind::all_gather:
@@ -246,7 +280,7 @@ class Round {
         scatter();
         break;
       case Collective::Kind::all_reduce:
-        if (is_small() || ranks_.entry(ranks_.rank(), sequence_).result < 0)
+        if (is_copied() || ranks_.entry(ranks_.rank(), sequence_).result < 0)
           sum(result_, 0, elements_);
         else
           sum_in_parts();
@@ -338,6 +372,7 @@ class Round {
   int64_t elements_ = 0, outer_ = 1;  // of the result
   const std::string& name_;
   std::vector<const std::byte*> addresses_;  // of the ranks' operands
+  Shared::Page page_;                        // of a small operand
   const std::byte* own_ = nullptr;           // this rank's
   std::byte* result_ = nullptr;
   bool is_common_ = false;

@@ -57,8 +57,7 @@ size_t SharedMemory::room() {
   return 4 * pages * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
 }
 
-std::shared_ptr<Buffer> SharedMemory::allocate(const std::shared_ptr<SharedMemory>& self,
-                                               size_t bytes) {
+size_t SharedMemory::grow(size_t bytes) {
   const size_t whole = aligned(std::max<size_t>(bytes, 1), page), at = end_;
   if (at + whole > room())
     throw Error(ErrorKind::failed, "[ranks] {} bytes of memory for the other ranks are too many.",
@@ -66,6 +65,12 @@ std::shared_ptr<Buffer> SharedMemory::allocate(const std::shared_ptr<SharedMemor
   if (ftruncate(file(), static_cast<off_t>(at + whole)) != 0)
     fail_to_share("memory for the other ranks");
   end_ += whole;
+  return at;
+}
+
+std::shared_ptr<Buffer> SharedMemory::allocate(const std::shared_ptr<SharedMemory>& self,
+                                               size_t bytes) {
+  const size_t at = grow(bytes), whole = end_ - at;
   use_huge_pages(own_.data() + at, bytes);
   auto owner = std::shared_ptr<void>(nullptr, [self, at, whole](void*) {
     fallocate(self->file(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at),

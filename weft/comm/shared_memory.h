@@ -55,6 +55,9 @@ class SharedMemory {
 
   SharedMemory() : file_(make_memory_file("weft-ranks", 0)), own_(file_->number(), room(), true) {}
   int file() const { return file_->number(); }
+  std::byte* data() const { return own_.data(); }
+  // Returns the offset of more memory, which lives as long as a rank maps the file.
+  size_t grow(size_t bytes);
   // Returns memory that keeps `self` alive. Its pages are given back with it.
   std::shared_ptr<Buffer> allocate(const std::shared_ptr<SharedMemory>& self, size_t bytes);
   int64_t offset(const void* address) const;  // -1 for an address elsewhere

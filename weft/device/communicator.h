@@ -26,6 +26,9 @@ class Communicator {
   // same elements; null where ranks have none. All ranks call it at the same place of the program.
   virtual std::shared_ptr<Buffer> allocate_common(size_t bytes) = 0;
   virtual bool is_common(const void* address) const = 0;
+  // Returns the bytes that the system counts as this process' memory and that are other ranks', or
+  // that it counts twice.
+  virtual size_t resident_beside_own() const { return 0; }
   // Returns the kernels of a launch of Launch::Kind::collective and of the launch that awaits it,
   // which throws Error where a rank is lost. `settle` waits until no other rank reads the operand
   // or the result any more, and all parts of a result in common memory are there: before a launch

@@ -76,6 +76,13 @@ void lay_out(VariableState& variable, Layout layout, const Mesh& mesh) {
     take_part(variable, whole->on_host().data);
 }
 
+void must_be_whole(const VariableState& variable) {
+  WEFT_CHECK(variable.layout.splits.empty(),
+             "[variable] this rank has a part of {}. Hint: return it from a step, which all ranks "
+             "run.",
+             variable.name);
+}
+
 void take_part(VariableState& variable, const std::byte* whole) {
   std::byte* to = variable.storage->on_host().data;
   for (const PartRange& range : variable.ranges) {

@@ -64,6 +64,9 @@ struct VariableState {
 // Gives a variable another layout, in which its storage has this rank's part of the elements that
 // it has now; these are of the whole.
 void lay_out(VariableState& variable, Layout layout, const Mesh& mesh);
+// Throws Error(usage) if this rank has a part of the variable. Outside of steps that all ranks run,
+// others do not wait to exchange parts.
+void must_be_whole(const VariableState& variable);
 // Copies this rank's part of the whole's row-major bytes into the variable.
 void take_part(VariableState& variable, const std::byte* whole);
 

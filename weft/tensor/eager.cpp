@@ -84,6 +84,7 @@ Tensor elements_of(const Tensor& leaf) {
     leaf->storage->on_host();
     return leaf;
   }
+  must_be_whole(*leaf->variable);
   Storage& storage = *leaf->variable->storage;
   if (!storage.is_on_device()) {
     storage.on_host();

@@ -99,17 +99,6 @@ Variable::Variable(std::string name, Type type, Category category)
 
 Variable::~Variable() = default;
 
-namespace {
-// Outside of steps a rank can read what it has whole; other ranks do not wait there to exchange
-// parts.
-void check_whole(const VariableState& variable) {
-  WEFT_CHECK(variable.layout.splits.empty(),
-             "[variable] this rank has a part of {}. Hint: return it from a step, which all ranks "
-             "run.",
-             variable.name);
-}
-}  // namespace
-
 VariableState& Variable::known() const {
   WEFT_CHECK(state_ != nullptr, "[variable] this variable is empty: it was never given a type.");
   return *state_;
@@ -118,7 +107,7 @@ int64_t Variable::dim(int axis) const { return shape()[normalize_axis(axis, rank
 Tensor Variable::value() const {
   (void)known();
   if (auto* trace = detail::active_trace()) return trace->touch(state_).current;
-  check_whole(*state_);
+  must_be_whole(*state_);
   if (std::shared_ptr<Node> known = state_->leaf.lock()) return Tensor(std::move(known));
   Tensor leaf = variable_leaf(state_);
   state_->leaf = leaf.shared();
@@ -132,7 +121,7 @@ void Variable::assign(const Tensor& value, std::source_location where) const {
   if (auto* trace = detail::active_trace()) {
     trace->touch(state_).current = value;
   } else {
-    check_whole(*state_);
+    must_be_whole(*state_);
     value.eval();
     detail::detach_readers(*state_);
     const Buffer& elements = state_->storage->on_host();
@@ -143,7 +132,7 @@ void Variable::assign(const Tensor& value, std::source_location where) const {
 }
 
 std::span<std::byte> Variable::bytes() const {
-  check_whole(known());
+  must_be_whole(known());
   detail::detach_readers(known());  // the caller may write
   state_->storage->note_write();
   return {state_->storage->on_host().data, type().bytes()};

@@ -12,6 +12,7 @@
 #include "weft/data/loader.h"
 #include "weft/io/model_folder.h"
 #include "weft/ir/graph.h"
+#include "weft/ir/mesh.h"
 #include "weft/ir/offload.h"
 #include "weft/models/model.h"
 #include "weft/optim/optimizer.h"
@@ -118,6 +119,27 @@ void share_out(Experiment& experiment);
 // Does so with the sums of the gradients of these parameters.
 void share_out_sums(const Experiment& experiment, std::span<const Variable> parameters,
                     std::span<const Variable> sums);
+
+// While a WholeScope lives, this rank has the whole of each parameter that ranks have parts of, as
+// a checkpoint has them. Steps that were compiled outside of it must not run.
+class WholeScope {
+ public:
+  WholeScope(Experiment& experiment, const std::string& checkpoint);
+  ~WholeScope();
+  WholeScope(const WholeScope&) = delete;
+  WholeScope& operator=(const WholeScope&) = delete;
+
+ private:
+  void swap();
+
+  struct Part {
+    Variable variable;
+    Layout layout;
+    std::vector<PartRange> ranges;
+    std::shared_ptr<Storage> storage;
+  };
+  std::vector<Part> parts_;
+};
 
 // Captures the forward pass of a model in evaluation mode, on a batch of this type.
 Graph forward_graph(const Model& model, const Type& batch);

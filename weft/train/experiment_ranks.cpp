@@ -1,7 +1,10 @@
 // Defines what an experiment shares out to ranks: its batches, and its state.
+#include <utility>
+
+#include "weft/base/memory/storage.h"
 #include "weft/base/text/pattern.h"
-#include "weft/ir/mesh.h"
 #include "weft/ir/variable.h"
+#include "weft/train/checkpoint/checkpoint.h"
 #include "weft/train/experiment.h"
 
 namespace weft::train {
@@ -48,6 +51,29 @@ void share_out_sums(const Experiment& experiment, std::span<const Variable> para
   for (size_t i = 0; i < sums.size(); ++i)
     if (const Layout part = experiment.part(parameters[i], 2); !part.splits.empty())
       lay_out(*sums[i].state(), part, *experiment.mesh);
+}
+
+WholeScope::WholeScope(Experiment& experiment, const std::string& checkpoint) {
+  for (const Variable& parameter : experiment.trained())
+    if (!parameter.state()->ranges.empty())
+      parts_.push_back({parameter, {}, {}, std::make_shared<Storage>(parameter.type().bytes())});
+  if (parts_.empty()) return;
+  swap();
+  load_model(checkpoint, experiment);
+}
+WholeScope::~WholeScope() { swap(); }
+
+void WholeScope::swap() {
+  for (Part& part : parts_) {
+    VariableState& variable = *part.variable.state();
+    std::swap(variable.layout, part.layout);
+    std::swap(variable.ranges, part.ranges);
+    std::swap(variable.storage, part.storage);
+    variable.leaf.reset();
+    // Narrower copies are of the other elements now, and must not pass for theirs.
+    const uint64_t known = part.storage->writes();
+    while (variable.storage->writes() <= known) variable.storage->note_write();
+  }
 }
 
 }  // namespace weft::train

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -171,6 +172,22 @@ size_t mappable_memory() {
 size_t available_memory() { return free_memory(resident_memory(), heap_spare); }
 
 size_t resident_memory() { return own_pages().resident; }
+
+size_t resident_memory(const void* from, size_t bytes) {
+  const auto first = reinterpret_cast<uintptr_t>(from);
+  std::ifstream mappings("/proc/self/smaps");
+  size_t resident = 0;
+  bool is_inside = false;
+  for (std::string line; std::getline(mappings, line);) {
+    uintptr_t begin = 0, end = 0;
+    size_t kib = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2)
+      is_inside = begin >= first && end <= first + bytes;
+    else if (is_inside && std::sscanf(line.c_str(), "Rss: %zu kB", &kib) == 1)
+      resident += kib << 10;
+  }
+  return resident;
+}
 
 // Reads VmHWM, because getrusage may report the peak of the parent process that started this one.
 size_t peak_memory() { return kernel_number("/proc/self/status", "VmHWM"); }

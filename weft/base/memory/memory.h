@@ -15,6 +15,8 @@ bool addresses_are_limited();  // by ulimit -v
 size_t mappable_memory();      // bytes that this process may still map (ulimit -v), touched or not
 size_t resident_memory();      // bytes resident in this process
 size_t peak_memory();          // the most that was ever resident
+// Returns the part of resident_memory() that is in this range of addresses.
+size_t resident_memory(const void* from, size_t bytes);
 
 struct MemoryLimits {
   size_t most, available;  // bytes

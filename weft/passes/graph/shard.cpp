@@ -370,7 +370,11 @@ Graph shard_along(const Graph& graph, const MeshAxis& mesh, std::span<const Layo
 }
 
 Graph shard(const Graph& graph, const PassOptions& options) {
-  if (options.step.mesh == nullptr) return graph;
+  if (options.step.mesh == nullptr) {
+    for (const Value& value : graph.nodes())
+      if (value->variable != nullptr) must_be_whole(*value->variable);
+    return graph;
+  }
   Graph made = graph;
   for (const MeshAxis& mesh : options.step.mesh->axes) {
     if (mesh.size == 1) continue;

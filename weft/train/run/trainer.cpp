@@ -19,8 +19,10 @@
 #include "weft/base/memory/storage.h"
 #include "weft/base/numbers/quantity.h"
 #include "weft/data/loader.h"
+#include "weft/device/communicator.h"
 #include "weft/device/registry.h"
 #include "weft/device/world.h"
+#include "weft/ir/mesh.h"
 #include "weft/models/pretrained.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/checkpoint/checkpoint.h"
@@ -468,6 +470,14 @@ class Trainer {
     return energy_.joules();
   }
 
+  // Pages of other ranks that this one has read are counted by the system, and are in their plans.
+  size_t own_peak() const {
+    const size_t peak = peak_memory();
+    return experiment_.mesh == nullptr
+               ? peak
+               : peak - std::min(peak, experiment_.mesh->communicator->resident_beside_own());
+  }
+
   void finish() {
     result_.step = progress_.step;
     if (progress_.step == first_step_) {
@@ -475,8 +485,10 @@ class Trainer {
       return;
     }
     result_.train_loss = steps_.loss();
-    if (const auto& examples = experiment_.dataset->examples) {
+    const auto& examples = experiment_.dataset->examples;
+    if (examples && folder_.is_written_here()) {
       const StandInScope used(experiment_.stand_ins());
+      const WholeScope whole(experiment_, result_.checkpoint);
       reporter_->text("\n" + examples(experiment_));
     }
     reporter_->closing(
@@ -485,7 +497,7 @@ class Trainer {
          .planned_state = plan_.state_bytes(),
          .used_state = used_state(),
          .planned_process = plan_.process_bytes(),
-         .process_peak = peak_memory(),
+         .process_peak = own_peak(),
          .planned_step_seconds = plan_.expected_seconds(),
          .measured_step_seconds =
              measured_steps_ > 0 ? measured_seconds_ / static_cast<double>(measured_steps_) : 0,
