@@ -107,6 +107,7 @@ same_bits alone
 none_left
 
 echo "== with parameters in parts, a run that was stopped and resumed has the bits of one that was not"
+rm -rf runs
 launch 0 train tiny.yaml --parallel.zero 3 --steps 6
 launch 0 train tiny.yaml --parallel.zero 3 --steps 12 --resume
 same_bits one_host

@@ -468,6 +468,13 @@ class Trainer {
     return energy_.joules();
   }
 
+  // Examples are computed by steps of one rank, which read whole parameters.
+  bool has_whole_parameters() const {
+    return std::ranges::all_of(experiment_.trained(), [](const Variable& parameter) {
+      return parameter.state()->layout.splits.empty();
+    });
+  }
+
   void finish() {
     result_.step = progress_.step;
     if (progress_.step == first_step_) {
@@ -475,7 +482,7 @@ class Trainer {
       return;
     }
     result_.train_loss = steps_.loss();
-    if (const auto& examples = experiment_.dataset->examples) {
+    if (const auto& examples = experiment_.dataset->examples; examples && has_whole_parameters()) {
       const StandInScope used(experiment_.stand_ins());
       reporter_->text("\n" + examples(experiment_));
     }
