@@ -82,6 +82,9 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_THREADS 0)  # one per core
 set(CPACK_COMPONENTS_ALL program development)
+if(TARGET weft_mpi)
+  list(APPEND CPACK_COMPONENTS_ALL cluster)
+endif()
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
@@ -97,4 +100,10 @@ set(CPACK_COMPONENT_PROGRAM_DESCRIPTION
     "Plans, trains and runs neural networks: the program, its libraries and its recipes.")
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
     "Plans, trains and runs neural networks: headers for C++ programs with models of their own.")
+# A package of its own: weft itself does not need MPI.
+set(CPACK_DEBIAN_CLUSTER_PACKAGE_NAME weft-mpi)
+set(CPACK_DEBIAN_CLUSTER_PACKAGE_DEPENDS "weft (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_CLUSTER_PACKAGE_RECOMMENDS openmpi-bin)  # mpirun, which starts the ranks
+set(CPACK_COMPONENT_CLUSTER_DESCRIPTION
+    "Plans, trains and runs neural networks: runs of several hosts, by Open MPI.")
 include(CPack)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes, from build/release, in build/package:
 #   weft_VERSION_ARCH.deb, weft-dev_VERSION_ARCH.deb
+#   weft-mpi_VERSION_ARCH.deb            where Open MPI's headers are: for runs of several hosts
 #   weft-VERSION-linux-MACHINE.tar.zst   the program with the libraries it needs: unpack it anywhere
 set -euo pipefail
 cd "$(dirname "$0")/.."

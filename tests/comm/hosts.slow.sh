@@ -97,13 +97,21 @@ echo "== ranks of two hosts have the bits of ranks of one host, and of one rank 
 mv runs one_host
 "$WEFT" train tiny.yaml --train.micro_batch_size 2 --model.config.dropout 0 >out 2>err || fail "one rank"
 mv runs alone
-for zero in 0 1 2; do
+for zero in 0 1 2 3; do
   launch 0 train tiny.yaml --parallel.zero $zero
   same_bits one_host
   rm -rf runs
 done
 launch 0 train tiny.yaml --model.config.dropout 0
 same_bits alone
+none_left
+
+echo "== with parameters in parts, a run that was stopped and resumed has the bits of one that was not"
+rm -rf runs
+launch 0 train tiny.yaml --parallel.zero 3 --steps 6
+launch 0 train tiny.yaml --parallel.zero 3 --steps 12 --resume
+same_bits one_host
+rm -rf runs
 none_left
 
 echo "== SIGTERM to the launcher saves, and the run goes on"

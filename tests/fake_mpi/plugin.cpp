@@ -3,6 +3,7 @@
 //   FAKE_MPI            "RANK SIZE FOLDER"
 //   FAKE_MPI_INTERFACE  the version that it says it has
 //   FAKE_MPI_NAME       what it describes itself as
+//   FAKE_MPI_SENT       a file that gets a line "FROM TO BYTES" for each message
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -33,6 +34,14 @@ std::string next_path(int from, int to, int tag) {
   return folder + "/" + std::to_string(from) + "-" + std::to_string(to) + "-" +
          std::to_string(tag) + "-" + std::to_string(number);
 }
+void note_sent(int to, size_t bytes) {
+  const char* const path = std::getenv("FAKE_MPI_SENT");
+  if (path == nullptr) return;
+  std::FILE* const file = std::fopen(path, "a");
+  if (file == nullptr) return;
+  std::fprintf(file, "%d %d %zu\n", own_rank, to, bytes);
+  std::fclose(file);
+}
 int fail(const char* what, char* why, size_t room) {
   std::snprintf(why, room, "%s", what);
   return 1;
@@ -59,6 +68,7 @@ void weft_mpi_describe(char* text, size_t room) {
 }
 int weft_mpi_send(const void* bytes, size_t count, int rank, int tag, weft_mpi_request* request,
                   char* why, size_t room) {
+  note_sent(rank, count);
   const std::string path = next_path(own_rank, rank, tag), partial = path + ".partial";
   std::FILE* const file = std::fopen(partial.c_str(), "wb");
   if (file == nullptr || std::fwrite(bytes, 1, count, file) != count)

@@ -28,7 +28,13 @@ chroot "$root" sh -c 'cd /tmp && weft train /usr/share/weft/recipes/addition.yam
   "${few_steps[@]}" | tail -5
 [ -s "$root/tmp/runs/addition/log.jsonl" ]
 umount "$root/proc"
-chroot "$root" dpkg -s weft | grep '^Depends:'
+chroot "$root" dpkg -s weft | grep '^Depends:' | tee "$work/depends"
+[ "$(grep -c openmpi "$work/depends")" = 0 ]  # which a package of its own needs
+for plugin in "$packages"/weft-mpi_*.deb; do
+  [ -e "$plugin" ] || continue  # Open MPI's headers are not here
+  dpkg-deb -f "$plugin" Depends | grep -E "weft \\(= .*libopenmpi"
+  dpkg-deb -c "$plugin" | grep -q '/libweft-mpi.so$'
+done
 # CPack's Installed-Size follows links and so counts the library twice.
 installed=$(chroot "$root" dpkg -L weft | sed "s|^|$root|" | xargs -d '\n' stat -c '%F %s' |
   awk '/^regular/ {sum += $NF} END {print int(sum / 1024)}')

@@ -61,9 +61,17 @@ float as_float(BFloat16 x) { return to_float(x); }
 void round_into(Half& to, float x) { to = to_half(x); }
 void round_into(BFloat16& to, float x) { to = to_bfloat16(x); }
 
+// Where the sum of a block begins, and where it goes.
+struct Ends {
+  const std::byte* carried = nullptr;  // of element `from`; null: the first operand begins
+  std::byte* result = nullptr;         // of element `from`
+  bool is_carried_on = false;
+  Stores stores = Stores::cached;
+};
+
 template <class T>
-void combine_as(std::span<const std::byte* const> operands, std::byte* result, int64_t from,
-                int64_t to, std::string_view operation, Stores stores) {
+void combine_as(const Ends& ends, std::span<const std::byte* const> operands, int64_t from,
+                int64_t to, std::string_view operation) {
   constexpr bool is_narrow = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
   using Sum = std::conditional_t<is_narrow, float, T>;
   Sum sum[block], more[block];
@@ -74,10 +82,17 @@ void combine_as(std::span<const std::byte* const> operands, std::byte* result, i
     else
       std::copy_n(elements, count, into);
   };
+  const auto write = [&](auto* into, int64_t count) {
+    copy(reinterpret_cast<std::byte*>(into), reinterpret_cast<const std::byte*>(sum),
+         static_cast<size_t>(count) * sizeof(Sum), ends.stores);
+  };
   for (int64_t at = from; at < to; at += block) {
     const int64_t count = std::min(block, to - at);
-    read(operands[0], at, count, sum);
-    for (const std::byte* operand : operands.subspan(1)) {
+    if (ends.carried != nullptr)
+      std::copy_n(reinterpret_cast<const Sum*>(ends.carried) + (at - from), count, sum);
+    else
+      read(operands[0], at, count, sum);
+    for (const std::byte* operand : operands.subspan(ends.carried != nullptr ? 0 : 1)) {
       if constexpr (is_narrow) {
         read(operand, at, count, more);
         combine_block(sum, more, count, operation);
@@ -85,19 +100,21 @@ void combine_as(std::span<const std::byte* const> operands, std::byte* result, i
         combine_block(sum, reinterpret_cast<const T*>(operand) + at, count, operation);
       }
     }
-    T* const into = reinterpret_cast<T*>(result) + at;
+    if (ends.is_carried_on) {
+      write(reinterpret_cast<Sum*>(ends.result) + (at - from), count);
+      continue;
+    }
+    T* const into = reinterpret_cast<T*>(ends.result) + (at - from);
     if constexpr (is_narrow)
       for (int64_t i = 0; i < count; ++i) round_into(into[i], sum[i]);
     else
-      copy(reinterpret_cast<std::byte*>(into), reinterpret_cast<const std::byte*>(sum),
-           static_cast<size_t>(count) * sizeof(T), stores);
+      write(into, count);
   }
 }
-}  // namespace
 
-void combine(std::span<const std::byte* const> operands, std::byte* result, int64_t from,
-             int64_t to, DType dtype, std::string_view operation, Stores stores) {
-  const auto as = [&]<class T>(T) { combine_as<T>(operands, result, from, to, operation, stores); };
+void combine_between(const Ends& ends, std::span<const std::byte* const> operands, int64_t from,
+                     int64_t to, DType dtype, std::string_view operation) {
+  const auto as = [&]<class T>(T) { combine_as<T>(ends, operands, from, to, operation); };
   switch (dtype) {
     case DType::f64:
       return as(double());
@@ -122,11 +139,29 @@ void combine(std::span<const std::byte* const> operands, std::byte* result, int6
     case DType::u8:
       return as(uint8_t());
     case DType::boolean:  // 0 or 1
-      return combine_as<uint8_t>(operands, result, from, to,
-                                 operation == "logical_or" ? "maximum" : "minimum", stores);
+      return combine_as<uint8_t>(ends, operands, from, to,
+                                 operation == "logical_or" ? "maximum" : "minimum");
     default:
       WEFT_ASSERT(false, "ranks cannot combine {}", name(dtype));
   }
+}
+}  // namespace
+
+void combine(std::span<const std::byte* const> operands, std::byte* result, int64_t from,
+             int64_t to, DType dtype, std::string_view operation, Stores stores) {
+  std::byte* const at = result + from * static_cast<int64_t>(size_of(dtype));
+  combine_between({.result = at, .stores = stores}, operands, from, to, dtype, operation);
+}
+
+DType carried_type(DType dtype) {
+  return dtype == DType::f16 || dtype == DType::bf16 ? DType::f32 : dtype;
+}
+
+void combine_carried(const Carry& carry, std::span<const std::byte* const> operands,
+                     std::byte* result, int64_t from, int64_t to, DType dtype,
+                     std::string_view operation) {
+  combine_between({.carried = carry.carried, .result = result, .is_carried_on = !carry.is_last},
+                  operands, from, to, dtype, operation);
 }
 
 void copy(std::byte* to, const std::byte* from, size_t bytes, Stores stores) {

@@ -19,6 +19,19 @@ enum class Stores { cached, streamed };
 // minima propagate NaN.
 void combine(std::span<const std::byte* const> operands, std::byte* result, int64_t from,
              int64_t to, DType dtype, std::string_view operation, Stores stores = Stores::cached);
+// A sum over ranks of several hosts is carried from host to host, in the type of its arithmetic:
+// float32 for floats of 16 bits.
+DType carried_type(DType dtype);
+// As combine(), after what the hosts before have summed, so that both have the same bits.
+// `carried`, null for the first host, and the result begin with element `from`. The last host
+// rounds to `dtype`, the others write carried_type().
+struct Carry {
+  const std::byte* carried = nullptr;
+  bool is_last = true;
+};
+void combine_carried(const Carry& carry, std::span<const std::byte* const> operands,
+                     std::byte* result, int64_t from, int64_t to, DType dtype,
+                     std::string_view operation);
 void copy(std::byte* to, const std::byte* from, size_t bytes, Stores stores);
 
 }  // namespace weft::comm

@@ -15,6 +15,7 @@
 #include "weft/base/host/stopwatch.h"
 #include "weft/base/logging.h"
 #include "weft/comm/fault.h"
+#include "weft/comm/hosts.h"
 #include "weft/comm/mpi.h"
 #include "weft/comm/shared.h"
 
@@ -131,7 +132,9 @@ std::shared_ptr<Communicator> Control::communicator() {
     communicator_ = shared_communicator(peers);
   } else {
     mpi_ = std::make_shared<MpiLibrary>();
-    communicator_ = mpi_communicator(peers, mpi_);
+    const int per_host = ranks_per_host(machines);
+    communicator_ =
+        per_host > 0 ? hosts_communicator(peers, per_host, mpi_) : mpi_communicator(peers, mpi_);
   }
   return communicator_;
 }
