@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "weft/base/memory/buffer.h"
+#include "weft/base/memory/storage.h"
 #include "weft/base/numbers/quantity.h"
 #include "weft/data/loader.h"
 #include "weft/planner/planner.h"
@@ -18,13 +19,31 @@ Tensor counted(const Tensor& labels) {
 }
 Tensor number_of(const Tensor& conditions) { return sum(cast(conditions, DType::i64)); }
 
-// Returns rows [from, from + rows) of a batch as a view of the same bytes; `rows` divides `from`.
-Tensor rows_of(const Tensor& whole, int64_t from, int64_t rows) {
-  if (rows == whole.dim(0)) return whole;
+// Rows [from, from + rows) of a batch are a view of the same bytes; `rows` divides `from`.
+struct Rows {
+  Type type;
+  std::byte* data;
+};
+Rows rows_in(const Tensor& whole, int64_t from, int64_t rows) {
   Type type = whole.type();
   type.shape[0] = rows;
-  std::byte* data = whole->data() + static_cast<size_t>(from / rows) * type.bytes();
-  return tensor_over(std::make_shared<Tensor>(whole), data, type);
+  return {type, whole->data() + static_cast<size_t>(from / rows) * type.bytes()};
+}
+Tensor rows_of(const Tensor& whole, int64_t from, int64_t rows) {
+  if (rows == whole.dim(0)) return whole;
+  const Rows part = rows_in(whole, from, rows);
+  return tensor_over(std::make_shared<Tensor>(whole), part.data, part.type);
+}
+// Makes `view` these rows, without an allocation where it was rows of such a batch before. It is
+// valid as long as the caller holds the batch.
+const Tensor& show_rows(Tensor& view, const Tensor& whole, int64_t from, int64_t rows) {
+  if (rows == whole.dim(0)) return whole;
+  const Rows part = rows_in(whole, from, rows);
+  if (!view.defined() || view.type() != part.type)
+    view = tensor_over(nullptr, part.data, part.type);
+  else
+    view->storage->buffer()->data = part.data;
+  return view;
 }
 
 Type scalar_of(DType dtype) { return {dtype, {}}; }
@@ -339,7 +358,7 @@ void Steps::update() {
 void Steps::run(const Tensor& inputs, const Tensor& labels) {
   const int64_t rows = experiment_.micro_batch;
   for (int64_t from = 0; from < inputs.dim(0); from += rows)
-    pass(rows_of(inputs, from, rows), rows_of(labels, from, rows));
+    pass(show_rows(part_inputs_, inputs, from, rows), show_rows(part_labels_, labels, from, rows));
   update();
 }
 

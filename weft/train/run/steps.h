@@ -127,6 +127,7 @@ class Steps {
   std::vector<OwnStep> own_;
   CompiledStep evaluate_;
   Tensor loss_, grad_norm_;
+  Tensor part_inputs_, part_labels_;  // views of the rows of a pass
 };
 
 }  // namespace weft::train
