@@ -21,7 +21,7 @@ using namespace weft::testing;
 
 namespace {
 constexpr const char* gpt = R"(
-model: {name: gpt, config: {hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, dropout: 0}}
+model: {name: gpt, config: {hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, dropout: 0.1}}
 data: {dataset: random-tokens, seq_len: 16, classes: 40}
 optimizer: {name: adamw, lr: 0.01}
 )";
@@ -128,6 +128,21 @@ TEST_SUITE("data parallel") {
                 nullptr));
       }
   }
+  // Passes and ranks take parts of the batch, and random numbers, in one order; sums over ranks
+  // then add other terms first than sums over the passes of one rank.
+  TEST_CASE("ranks that accumulate" * doctest::skip()) {
+    const auto mesh = data_mesh();
+    const std::string part = std::to_string(8 / mesh->size(data_axis) / 2);
+    for (const char* level : {"0", "2"}) {
+      const train::Recipe recipe = recipe_of(gpt, {{"train.precision", "fp64"},
+                                                   {"parallel.zero", level},
+                                                   {"train.micro_batch_size", part}});
+      INFO(std::string(level));
+      const Trained got = trained(recipe, mesh), want = trained(recipe, nullptr);
+      for (size_t i = 0; i < want.losses.size(); ++i)
+        CHECK(std::abs(got.losses[i] - want.losses[i]) <= 1e-12 * std::abs(want.losses[i]));
+    }
+  }
   TEST_CASE("ranks with the curves of one" * doctest::skip()) {
     const auto mesh = data_mesh();
     for (const std::string net : nets) {
@@ -227,6 +242,9 @@ TEST_SUITE("data parallel") {
   }
   TEST_CASE("two and four ranks train as one that accumulates, to the bit") {
     for (const int ranks : {2, 4}) CHECK(run_ranks(ranks, "ranks that train") == "");
+  }
+  TEST_CASE("two ranks that accumulate draw the random numbers of one") {
+    CHECK(run_ranks(2, "ranks that accumulate") == "");
   }
 }
 
