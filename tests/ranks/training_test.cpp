@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
+#include "tests/support/published_model.h"
 #include "tests/support/rank_processes.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/values.h"
@@ -21,7 +23,7 @@ using namespace weft::testing;
 
 namespace {
 constexpr const char* gpt = R"(
-model: {name: gpt, config: {hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, dropout: 0}}
+model: {name: gpt, config: {hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, dropout: 0.1}}
 data: {dataset: random-tokens, seq_len: 16, classes: 40}
 optimizer: {name: adamw, lr: 0.01}
 )";
@@ -105,6 +107,21 @@ Trained trained(const train::Recipe& recipe, const std::shared_ptr<const Mesh>& 
   return all;
 }
 
+// Checks that ranks have the curve of one rank, and its loss on other data.
+void check_curves(const std::shared_ptr<const Mesh>& mesh, const std::string& net, int updates) {
+  const train::Recipe recipe = recipe_of(net, {{"train.precision", "fp64"}});
+  INFO(net);
+  const Trained got = trained(recipe, mesh, updates);
+  const Trained want = trained(recipe, nullptr, updates);
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    INFO("update ", i);
+    CHECK(std::abs(got.losses[i] - want.losses[i]) <= 1e-9 * std::abs(want.losses[i]));
+  }
+  CHECK(std::abs(got.evaluation.loss - want.evaluation.loss) <=
+        1e-7 * std::abs(want.evaluation.loss));
+  CHECK(got.evaluation.count == want.evaluation.count);
+}
+
 void check_equal(const Trained& got, const Trained& want) {
   REQUIRE(got.parameters.size() == want.parameters.size());
   for (size_t i = 0; i < got.parameters.size(); ++i)
@@ -128,21 +145,34 @@ TEST_SUITE("data parallel") {
                 nullptr));
       }
   }
+  // Passes and ranks take parts of the batch, and random numbers, in one order; sums over ranks
+  // then add other terms first than sums over the passes of one rank.
+  TEST_CASE("ranks that accumulate" * doctest::skip()) {
+    const auto mesh = data_mesh();
+    const std::string part = std::to_string(8 / mesh->size(data_axis) / 2);
+    for (const char* level : {"0", "2"}) {
+      const train::Recipe recipe = recipe_of(gpt, {{"train.precision", "fp64"},
+                                                   {"parallel.zero", level},
+                                                   {"train.micro_batch_size", part}});
+      INFO(std::string(level));
+      const Trained got = trained(recipe, mesh), want = trained(recipe, nullptr);
+      for (size_t i = 0; i < want.losses.size(); ++i)
+        CHECK(std::abs(got.losses[i] - want.losses[i]) <= 1e-12 * std::abs(want.losses[i]));
+    }
+  }
   TEST_CASE("ranks with the curves of one" * doctest::skip()) {
     const auto mesh = data_mesh();
-    for (const std::string net : nets) {
-      const int updates = net.find("resnet") == std::string::npos ? 50 : 40;
-      const train::Recipe recipe = recipe_of(net, {{"train.precision", "fp64"}});
-      INFO(net);
-      const Trained got = trained(recipe, mesh, updates), want = trained(recipe, nullptr, updates);
-      for (size_t i = 0; i < want.losses.size(); ++i) {
-        INFO("update ", i);
-        CHECK(std::abs(got.losses[i] - want.losses[i]) <= 1e-9 * std::abs(want.losses[i]));
-      }
-      CHECK(std::abs(got.evaluation.loss - want.evaluation.loss) <=
-            1e-7 * std::abs(want.evaluation.loss));
-      CHECK(got.evaluation.count == want.evaluation.count);
-    }
+    for (const std::string net : nets)
+      check_curves(mesh, net, net.find("resnet") == std::string::npos ? 50 : 40);
+  }
+  TEST_CASE("ranks with the curves of a mixture of experts" * doctest::skip()) {
+    const test::TemporaryFolder folder;
+    test::write_published(folder.file("mixtral"), {.width = 32, .experts = 4});
+    check_curves(data_mesh(),
+                 fmt::format("model: {{pretrained: {}}}\ndata: {{format: text, path: {}, seq_len: "
+                             "16, val_split: 0.2}}\n",
+                             folder.file("mixtral"), folder.file("text", test::sixty_lines())),
+                 50);
   }
   // Norms are then sums of other parts.
   TEST_CASE("ranks that keep parts" * doctest::skip()) {
@@ -228,6 +258,9 @@ TEST_SUITE("data parallel") {
   TEST_CASE("two and four ranks train as one that accumulates, to the bit") {
     for (const int ranks : {2, 4}) CHECK(run_ranks(ranks, "ranks that train") == "");
   }
+  TEST_CASE("two ranks that accumulate draw the random numbers of one") {
+    CHECK(run_ranks(2, "ranks that accumulate") == "");
+  }
 }
 
 TEST_SUITE("slow data parallel") {
@@ -235,5 +268,9 @@ TEST_SUITE("slow data parallel") {
     for (const char* what :
          {"ranks with the curves of one", "ranks that keep parts", "ranks that save"})
       CHECK(run_ranks(4, what) == "");
+  }
+  TEST_CASE("a mixture of experts trains on two and four ranks as on one") {
+    for (const int ranks : {2, 4})
+      CHECK(run_ranks(ranks, "ranks with the curves of a mixture of experts") == "");
   }
 }

@@ -1,10 +1,12 @@
 #include "tests/support/allocations.h"
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <new>
 #include <string_view>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,11 +14,12 @@
 #include <malloc.h>
 
 #include "tests/support/skip.h"
+#include "weft/comm/network.h"
 
 namespace weft::testing {
 namespace {
 std::atomic<bool> watching{false};
-std::atomic<int64_t> live{0}, most{0}, largest{0}, own{0};
+std::atomic<int64_t> live{0}, most{0}, largest{0}, own{0}, of_control{0};
 
 uintptr_t onednn_begin = 0, onednn_end = 0;  // range of its code
 
@@ -26,10 +29,19 @@ void raise_to(std::atomic<int64_t>& value, int64_t to) {
   }
 }
 
+bool is_control_thread() {
+  std::array<char, 16> name{};
+  prctl(PR_GET_NAME, name.data());
+  return std::string_view(name.data()) == comm::control_thread;
+}
+
 [[maybe_unused]] void count(int64_t bytes, const void* caller) {
   if (!watching.load(std::memory_order_relaxed)) return;
   auto address = reinterpret_cast<uintptr_t>(caller);
-  if (address < onednn_begin || address >= onednn_end) ++own;
+  if (address < onednn_begin || address >= onednn_end) {
+    ++own;
+    if (is_control_thread()) ++of_control;
+  }
   raise_to(largest, bytes);
   raise_to(most, live += bytes);
 }
@@ -56,13 +68,13 @@ int find_onednn(dl_phdr_info* library, size_t, void*) {
 
 void start_watching() {
   dl_iterate_phdr(find_onednn, nullptr);
-  live = most = largest = own = 0;
+  live = most = largest = own = of_control = 0;
   watching = true;
 }
 Allocations stop_watching() {
   watching = false;
   return {static_cast<size_t>(most), static_cast<size_t>(live > 0 ? live.load() : 0),
-          static_cast<size_t>(largest), own};
+          static_cast<size_t>(largest), own, of_control};
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // sanitizers replace malloc

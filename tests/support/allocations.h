@@ -13,6 +13,9 @@ struct Allocations {
   size_t kept = 0;       // bytes not freed at the end
   size_t largest = 0;    // bytes of the largest allocation
   int64_t own = 0;       // number of allocations not made by oneDNN's code
+  // Of these, the number that the control thread of a rank (weft/comm) made: it sends and reads
+  // messages beside the steps, at its own pace.
+  int64_t of_control = 0;
 };
 
 // Returns false under the sanitizers, which interpose malloc themselves; reports the skip once per

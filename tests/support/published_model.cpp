@@ -78,21 +78,26 @@ void write_published(const std::string& folder, const PublishedModel& model) {
   namespace fs = std::filesystem;
   fs::create_directories(folder);
   auto write = [&](const char* name, const json& contents) { write_json(folder, name, contents); };
-  const json config = {{"architectures", {"LlamaForCausalLM"}},
-                       {"model_type", "llama"},
-                       {"vocab_size", model.vocabulary},
-                       {"hidden_size", model.width},
-                       {"intermediate_size", model.width * 3 / 2},
-                       {"num_hidden_layers", model.layers},
-                       {"num_attention_heads", 4},
-                       {"num_key_value_heads", 2},
-                       {"max_position_embeddings", model.context},
-                       {"hidden_act", "silu"},
-                       {"rms_norm_eps", 1e-6},
-                       {"rope_theta", 10000.0},
-                       {"initializer_range", model.initializer_range},
-                       {"tie_word_embeddings", false},
-                       {"torch_dtype", "float32"}};
+  json config = {{"architectures", {"LlamaForCausalLM"}},
+                 {"model_type", "llama"},
+                 {"vocab_size", model.vocabulary},
+                 {"hidden_size", model.width},
+                 {"intermediate_size", model.width * 3 / 2},
+                 {"num_hidden_layers", model.layers},
+                 {"num_attention_heads", 4},
+                 {"num_key_value_heads", 2},
+                 {"max_position_embeddings", model.context},
+                 {"hidden_act", "silu"},
+                 {"rms_norm_eps", 1e-6},
+                 {"rope_theta", 10000.0},
+                 {"initializer_range", model.initializer_range},
+                 {"tie_word_embeddings", false},
+                 {"torch_dtype", "float32"}};
+  if (model.experts > 0)
+    config.update({{"architectures", {"MixtralForCausalLM"}},
+                   {"model_type", "mixtral"},
+                   {"num_local_experts", model.experts},
+                   {"num_experts_per_tok", 2}});
   write("config.json", config);
   write("tokenizer.json", tokenizer_of({"<s>", "</s>"}, model.ids));
   write("tokenizer_config.json",
@@ -104,7 +109,10 @@ void write_published(const std::string& folder, const PublishedModel& model) {
   manual_seed(7);
   const nn::BuildScope scope({.dtype = DType::f32});
   const auto net = models::make_decoder(models::parse_options(config.dump(), "config.json"));
-  write_weights(folder, *net);
+  if (model.experts > 0)
+    io::write_safetensors(folder + "/model.safetensors", models::published_tensors(*net));
+  else
+    write_weights(folder, *net);
 }
 
 void write_published_encoder(const std::string& folder, const PublishedEncoder& encoder) {

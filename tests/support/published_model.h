@@ -13,6 +13,7 @@ struct PublishedModel {
   int64_t layers = 2;
   int64_t width = 16;  // hidden_size
   double initializer_range = 0.3;
+  int64_t experts = 0;  // of a Mixtral, of which each token takes two; 0: it is a Llama
 };
 
 // The tokens of an encoder's tokenizer are its special ones, the end of line, and printable ASCII.
@@ -23,7 +24,7 @@ struct PublishedEncoder {
   int64_t positions = 32;  // of which RoBERTa uses two less
 };
 
-// Writes a Llama with random weights and a tokenizer of single characters to `folder`.
+// Writes a Llama or Mixtral with random weights and a tokenizer of single characters to `folder`.
 void write_published(const std::string& folder, const PublishedModel& model = {});
 // Writes an encoder with random weights, a vocabulary of 110 ids, and a tokenizer of single
 // characters, which puts two special tokens around a text.

@@ -158,7 +158,8 @@ TEST_CASE("a run allocates nothing from step to step except for log lines") {
   if (!testing::can_watch_allocations()) return;
   const std::string text = "train: {steps: 11, global_batch_size: 8}\n";
   TemporaryFolder folder;
-  std::vector<train::Recipe> recipes = {images_recipe(folder, text), sums_recipe(text)};
+  std::vector<train::Recipe> recipes = {images_recipe(folder, text), sums_recipe(text),
+                                        with(sums_recipe(text), {{"train.micro_batch_size", "4"}})};
   TemporaryFolder places[std::size(adapted_weights)];
   for (size_t i = 0; i < std::size(places); ++i) {
     recipes.push_back(adapter_recipe(adapted_weights[i], places[i]));

@@ -22,7 +22,7 @@ using namespace weft::test;
 namespace {
 const char* const recipe =
     "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
-    "num_attention_heads: 2, dropout: 0}}\ndata: {dataset: addition, digits: 1}\n"
+    "num_attention_heads: 2, dropout: 0.1}}\ndata: {dataset: addition, digits: 1}\n"
     "train: {steps: 30, global_batch_size: 4}\neval: {every: 10, batch_size: 4}\n"
     "checkpoint: {every: 10}\nlog: {every: 1}\n";
 

@@ -18,15 +18,15 @@ using weft::testing::larger;
 using weft::testing::near;
 
 namespace {
-constexpr const char* no_dropout =
-    "{hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, dropout: 0}";
+constexpr const char* with_dropout =
+    "{hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, dropout: 0.1}";
 
 // Returns all parameters after three updates of 24 sums each.
 std::vector<double> parameters_after(const std::string& micro_batch, const std::string& optimizer,
                                      const std::string& grad_clip = "0.5") {
   auto recipe = sums_recipe("train: {steps: 3, global_batch_size: 24, precision: fp64}\n");
   recipe.set("train.grad_clip", grad_clip, "test");
-  recipe.set("model.config", no_dropout, "test");
+  recipe.set("model.config", with_dropout, "test");
   recipe.set("train.micro_batch_size", micro_batch, "test");
   recipe.set("optimizer.name", optimizer, "test");
   train::Experiment experiment = train::make_experiment(recipe);
@@ -84,6 +84,7 @@ Expected by_loops(const train::Experiment& experiment) {
 }
 }  // namespace
 
+// Dropout draws for each sample what it draws in the whole batch.
 TEST_CASE("gradient accumulation equals a single pass even with unequal counts per pass") {
   for (const char* optimizer : {"adamw", "sgd"}) {
     std::vector<double> whole = parameters_after("24", optimizer),

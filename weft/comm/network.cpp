@@ -159,6 +159,7 @@ void Network::Loop::start() {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits the mask
   thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), control_thread);
     const auto work = asio::make_work_guard(io_);
     io_.run();
   });

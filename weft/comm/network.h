@@ -10,6 +10,8 @@
 
 namespace weft::comm {
 
+inline constexpr const char* control_thread = "weft-control";  // its name
+
 // All functions are called on the control thread, which blocks all signals: they reach the threads
 // of the program.
 struct Events {

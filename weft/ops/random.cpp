@@ -1,6 +1,8 @@
 // Defines random numbers: one primitive, and the distributions that derive from it. No op has side
 // effects: the numbers are a function of seed, stream, step and element index
 // (weft/base/numbers/philox.h), so that they can be rematerialized.
+#include "weft/ops/random.h"
+
 #include <numbers>
 
 #include "weft/base/numbers/philox.h"
@@ -37,7 +39,7 @@ const OpDef& random_uniform_def = define({
     .test = {.no_gradient = "its input is an integer"},
 });
 // Which part a rank draws is an operand, so that the plan of all ranks is one.
-[[maybe_unused]] const OpDef& random_uniform_part_def = define({
+const OpDef& random_uniform_part_def = define({
     .name = "random_uniform_part",
     .kind = OpKind::random,
     .arity = 2,
@@ -60,6 +62,13 @@ void check_probability(double probability, std::string_view op) {
              "[{}] the probability must be in [0, 1]. Got {}.", op, probability);
 }
 }  // namespace
+
+Value uniform_part(const Value& step, const Value& part, const Attrs& attrs, int64_t every) {
+  Attrs own;
+  for (const Attrs::Entry& entry : attrs.entries())
+    if (entry.key != "every") own = own.with(entry);
+  return make_node(random_uniform_part_def, {step, part}, own.with({"every", every}));
+}
 
 Tensor uniform(const Shape& shape, const RandomKey& key, double low, double high,
                std::source_location where) {

@@ -19,6 +19,7 @@
 #include "weft/ir/op_def.h"
 #include "weft/ops/collective.h"
 #include "weft/ops/ops.h"
+#include "weft/ops/random.h"
 #include "weft/passes/graph/cuts.h"
 #include "weft/passes/graph/fold.h"
 
@@ -334,9 +335,12 @@ class Sharder {
       const Value first = make_leaf(*node.op, {node.type.dtype, shape}, attrs);
       return first + broadcast_to(cast(place() * every, node.type.dtype), shape);
     }
-    if (node.inputs.size() > 1) return {};  // a part already, of another mesh axis
-    return make_node(op("random_uniform_part"), {all_of(node.inputs[0]), place()},
-                     attrs.with({"every", every}));
+    Value part = place();
+    if (node.inputs.size() > 1) {  // a part already, which the ranks cut along the same axis
+      if (node.attrs.integer("every") != every * mesh_.size) return {};
+      part = all_of(node.inputs[1]) * mesh_.size + part;
+    }
+    return uniform_part(all_of(node.inputs[0]), part, attrs, every);
   }
   // Returns where this rank is along the axis.
   Value place() const {

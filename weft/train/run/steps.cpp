@@ -4,11 +4,11 @@
 #include <iterator>
 #include <optional>
 
-#include "weft/base/memory/buffer.h"
 #include "weft/base/numbers/quantity.h"
 #include "weft/data/loader.h"
 #include "weft/planner/planner.h"
 #include "weft/runtime/executable.h"
+#include "weft/train/run/rows.h"
 
 namespace weft::train {
 namespace {
@@ -17,15 +17,6 @@ Tensor counted(const Tensor& labels) {
   return is_float(labels.dtype()) ? labels != data::ignored_target : labels != data::ignored_label;
 }
 Tensor number_of(const Tensor& conditions) { return sum(cast(conditions, DType::i64)); }
-
-// Returns rows [from, from + rows) of a batch as a view of the same bytes; `rows` divides `from`.
-Tensor rows_of(const Tensor& whole, int64_t from, int64_t rows) {
-  if (rows == whole.dim(0)) return whole;
-  Type type = whole.type();
-  type.shape[0] = rows;
-  std::byte* data = whole->data() + static_cast<size_t>(from / rows) * type.bytes();
-  return tensor_over(std::make_shared<Tensor>(whole), data, type);
-}
 
 Type scalar_of(DType dtype) { return {dtype, {}}; }
 
@@ -41,27 +32,6 @@ StateBlocks beside_weights(const Experiment& experiment) {
 }
 }  // namespace
 
-StepOptions step_options(const Experiment& experiment, const std::string& device) {
-  return step_options(experiment, device, experiment.recipe);
-}
-StepOptions step_options(const Experiment& experiment, const std::string& device,
-                         const Recipe& recipe) {
-  StepOptions options{.device = device,
-                      .precision = experiment.precision.products,
-                      .beside = experiment.data_bytes(),
-                      .recompute = recipe->train.recompute,
-                      .offload = offload_of(recipe),
-                      .mesh = experiment.mesh};
-  // Kernels that keep weights packed may sum in another order, and are planned only where memory is
-  // not limited. The bits of a run must not depend on that limit. Updates would make these kernels
-  // pack anew, too.
-  options.pack_weights = false;
-  if (recipe->train.keep != DType::f32) options.activations = recipe->train.keep;
-  if (recipe->train.chunks) options.row_tiles = static_cast<int>(*recipe->train.chunks);
-  if (recipe->train.memory) options.memory = static_cast<size_t>(*recipe->train.memory);
-  return options;
-}
-
 Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
     : experiment_(experiment),
       parameters_(experiment.trained()),
@@ -71,6 +41,7 @@ Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
       loss_type_(accumulator(experiment.precision.parameters)),
       loss_sum_("accumulated.loss", scalar_of(loss_type_), Category::gradient),
       count_("accumulated.rows", scalar_of(DType::i64), Category::gradient),
+      draws_(experiment.passes_per_step()),
       first_non_finite_("first_non_finite", scalar_of(DType::i64), Category::buffer_state),
       noted_steps_("norms.step", {DType::i64, {noted_norms}}, Category::buffer_state),
       norms_("norms", {loss_type_, {noted_norms, 2}}, Category::buffer_state),
@@ -104,16 +75,26 @@ StateBlocks Steps::beside_evaluation() const {
       blocks_of(accumulators()));
 }
 
+std::vector<Type> Steps::batch_types(int64_t rows) const {
+  Type inputs = experiment_.shape.batch(rows);
+  if (is_float(inputs.dtype)) inputs.dtype = DType::f32;
+  return {inputs, experiment_.label_type(rows)};
+}
+
+void Steps::learn_draws() {
+  if (accumulator_ == nullptr || draws_.is_known()) return;
+  const CompiledStep whole(
+      [this](std::span<const Tensor> in) { return std::vector{total_loss(in[0], in[1])}; },
+      {.mode = Mode::train, .mesh = experiment_.mesh});
+  draws_.learn(whole.capture(batch_types(experiment_.micro_batch * experiment_.passes_per_step())));
+}
+
 std::vector<Steps::Part> Steps::parts() {
-  auto types = [&](int64_t rows) {
-    Type inputs = experiment_.shape.batch(rows);
-    if (is_float(inputs.dtype)) inputs.dtype = DType::f32;  // the type that loaders return
-    return std::vector<Type>{inputs, experiment_.label_type(rows)};
-  };
+  learn_draws();
   const bool accumulates = accumulator_ != nullptr;
   std::vector<Part> all{{.name = accumulates ? "accumulate" : "train",
                          .step = pass_,
-                         .inputs = types(experiment_.micro_batch),
+                         .inputs = batch_types(experiment_.micro_batch),
                          .per_update = experiment_.passes_per_step(),
                          .beside = beside_pass()}};
   if (accumulates)
@@ -128,7 +109,7 @@ std::vector<Steps::Part> Steps::parts() {
   if (experiment_.validation != nullptr)
     all.push_back({.name = "evaluate",
                    .step = evaluate_,
-                   .inputs = types(experiment_.eval_batch),
+                   .inputs = batch_types(experiment_.eval_batch),
                    .mode = Mode::eval,
                    .per_update = 0,
                    .beside = beside_evaluation()});
@@ -269,6 +250,7 @@ std::vector<Tensor> Steps::accumulate_step(const Tensor& inputs, const Tensor& l
   accumulator_->add_totals(gradients, count);
   loss_sum_.assign(loss_sum_.value() + cast(total, loss_type_));
   count_.assign(count_.value() + count);
+  draws_.place();
   return {};
 }
 
@@ -327,6 +309,7 @@ std::vector<MethodEvent> Steps::before_update(int64_t done) {
 }
 
 void Steps::pass(const Tensor& inputs, const Tensor& labels) {
+  learn_draws();
   loss_ = grad_norm_ = {};  // results still held when the next step runs would be copied
   std::span<const Tensor> results = pass_.run(std::array{inputs, labels});
   if (accumulator_ == nullptr) note(results);
@@ -339,12 +322,13 @@ void Steps::update() {
 void Steps::run(const Tensor& inputs, const Tensor& labels) {
   const int64_t rows = experiment_.micro_batch;
   for (int64_t from = 0; from < inputs.dim(0); from += rows)
-    pass(rows_of(inputs, from, rows), rows_of(labels, from, rows));
+    pass(show_rows(part_inputs_, inputs, from, rows), show_rows(part_labels_, labels, from, rows));
   update();
 }
 
 std::vector<std::pair<Executable*, std::vector<Tensor>>> Steps::runs(const Tensor& inputs,
                                                                      const Tensor& labels) {
+  learn_draws();
   std::vector<std::pair<Executable*, std::vector<Tensor>>> all;
   const int64_t rows = experiment_.micro_batch;
   for (int64_t from = 0; from < inputs.dim(0); from += rows) {

@@ -13,6 +13,7 @@
 #include "weft/planner/answer.h"
 #include "weft/tensor/compile.h"
 #include "weft/train/experiment.h"
+#include "weft/train/run/draws.h"
 #include "weft/train/task/metric.h"
 
 namespace weft::train {
@@ -93,6 +94,8 @@ class Steps {
     CompiledStep step;
   };
   std::vector<Part> parts();
+  std::vector<Type> batch_types(int64_t rows) const;  // as loaders return them
+  void learn_draws();  // of the whole batch, before a pass is captured
   StateBlocks beside_pass() const, beside_evaluation() const;
   Tensor model_input(const Tensor& inputs) const;  // in the type of parameters
   Tensor logits(const Tensor& inputs) const;
@@ -119,6 +122,7 @@ class Steps {
   std::unique_ptr<optim::Accumulator> accumulator_;  // null where one pass is the update
   DType loss_type_;            // type of sums of losses: float64 where parameters are
   Variable loss_sum_, count_;  // sums over the passes so far
+  PassDraws draws_;
   Variable first_non_finite_;
   // These are rings of the last updates: their numbers, [noted_norms] (0: none yet), and
   // [noted_norms, 2], the loss and the norm of each.
@@ -127,6 +131,7 @@ class Steps {
   std::vector<OwnStep> own_;
   CompiledStep evaluate_;
   Tensor loss_, grad_norm_;
+  Tensor part_inputs_, part_labels_;  // views of the rows of a pass
 };
 
 }  // namespace weft::train
