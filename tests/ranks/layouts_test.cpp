@@ -23,7 +23,7 @@ using namespace weft::test;
 namespace {
 // Most tensors are above 16 KiB, so that ranks have parts of them, and 2, 3 and 4 ranks divide
 // their axes.
-constexpr const char* recipe =
+constexpr const char* layouts_recipe =
     "name: gpt\nmodel: {name: gpt, config: {hidden_size: 48, num_hidden_layers: 1, "
     "num_attention_heads: 4, dropout: DROPOUT}}\n"
     "data: {dataset: random-tokens, seq_len: 8, classes: 48}\n"
@@ -70,7 +70,7 @@ double distance(const Saved& a, const Saved& b) {
 class LayoutsPlace : public Workplace {
  public:
   explicit LayoutsPlace(const std::string& dropout) {
-    std::string text = recipe;
+    std::string text = layouts_recipe;
     const std::string word = "DROPOUT";
     write("gpt.yaml", text.replace(text.find(word), word.size(), dropout));
   }
