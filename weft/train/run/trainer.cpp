@@ -172,14 +172,18 @@ class Trainer {
     }
     must_be_alike(experiment_, steps_);
     equal_at_ = progress_.step;
-    if (folder_.is_written_here()) check_room();
-    folder_.begin(recipe(), to_json(plan_));
+    on_first_rank([&] {
+      check_room();
+      folder_.begin(recipe(), to_json(plan_));
+    });
     must_share(folder_.path() + "/checkpoints");
     world().set_fault_folder(folder_.path() + "/checkpoints");
     world().note_saved(checkpoint);
-    if (options_.resume) folder_.go_back_to(progress_.step);
-    reporter_ = std::make_unique<Reporter>(
-        options_.quiet || !folder_.is_written_here() ? nullptr : stdout, folder_.log_path());
+    on_first_rank([&] {
+      if (options_.resume) folder_.go_back_to(progress_.step);
+      reporter_ = std::make_unique<Reporter>(options_.quiet ? nullptr : stdout, folder_.log_path());
+    });
+    if (!folder_.is_written_here()) reporter_ = std::make_unique<Reporter>(nullptr, "");
     reporter_->text(fitted(to_table(plan_), stdout) + "\n");
     if (const std::string text = left_out_text(plan_); !text.empty()) logging::note("{}.", text);
     if (options_.resume)
@@ -415,11 +419,16 @@ class Trainer {
     failed_save_ = now();
   }
 
-  // Returns the message about a recreated folder; "" where it still existed.
-  std::string restored_folder() {
+  // Recreates the folder where it was removed, and says so.
+  void restore_folder() {
     try {
-      return folder_.restore(recipe(), to_json(plan_));
+      const std::string what = folder_.restore(recipe(), to_json(plan_));
+      if (what.empty()) return;
+      logging::warn("{} with a log that begins at step {}.", what, progress_.step);
+      result_.run_folder = folder_.path();
+      reporter_->open_log(folder_.log_path());
     } catch (const Error& error) {
+      if (error.kind() == ErrorKind::failed) abandon_checkpoint(experiment_, error.what());
       throw Error(error.kind(), "checkpoint of step {}: {}{}", progress_.step, error.what(),
                   none_is_saved(folder_.path()));
     }
@@ -435,11 +444,7 @@ class Trainer {
       failed_save_ = 0;
       return;
     }
-    if (const std::string what = restored_folder(); !what.empty()) {
-      logging::warn("{} with a log that begins at step {}.", what, progress_.step);
-      result_.run_folder = folder_.path();
-      reporter_->open_log(folder_.log_path());
-    }
+    restore_folder();
     const double before = now();
     progress_.loader = loader_.state();
     result_.checkpoint = save_checkpoint(folder_.path(), experiment_, progress_, best);
