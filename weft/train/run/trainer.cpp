@@ -106,7 +106,7 @@ class Trainer {
       if (stop_requested() && !(done && !evaluation_due())) return stop();
       if (done)
         save_at_last();
-      else if ((signals_.take_save_request() && world().size() == 1) || checkpoint_due())
+      else if (save_requested() || checkpoint_due())
         try_to_save(false);
       if (done) break;
       update();
@@ -124,6 +124,16 @@ class Trainer {
       stops_here_ = world().stops_after(progress_.step);
     }
     return stops_here_;
+  }
+
+  // Returns whether to save though no checkpoint is due: after SIGUSR1, and a minute after a save
+  // that failed. Ranks agree on the step.
+  bool save_requested() {
+    const bool mine =
+        signals_.take_save_request() || (failed_save_ > 0 && now() > failed_save_ + 60);
+    if (world().size() == 1) return mine;
+    if (mine) world().ask_save();
+    return world().saves_after(progress_.step);
   }
 
   // A run that its data or its recipe end before the first checkpoint has nothing to resume from.
@@ -343,7 +353,6 @@ class Trainer {
     return progress_.step == experiment_.total_steps || progress_.step % steps == 0;
   }
   bool checkpoint_due() const {
-    if (failed_save_ > 0 && world().size() == 1 && now() > failed_save_ + 60) return true;
     return progress_.step > 0 && progress_.step % recipe()->checkpoint.every == 0;
   }
 
