@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "tests/comm/ranks_program.h"
 #include "tests/ranks/exchanges.h"
 #include "tests/support/rank_processes.h"
 #include "tests/support/temporary_folder.h"
@@ -17,6 +18,7 @@
 
 using namespace weft;
 using namespace weft::testing;
+using test::says;
 
 namespace {
 // A Setting is a variable of the environment, set while it lives.
@@ -86,7 +88,6 @@ std::string error_of(Work work) {
   }
   return "";
 }
-bool says(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 }  // namespace
 
 TEST_SUITE("mpi") {

@@ -121,6 +121,36 @@ TEST_CASE("a signal to one rank or to the launcher stops all after one step, and
   }
 }
 
+TEST_CASE("SIGUSR1 to any rank or to the launcher saves after one step, and the run goes on") {
+  const RanksPlace place;
+  Running run = place.start(std::getenv("WEFT"),
+                            RanksPlace::command({"--steps", "100000000", "--log.every", "100",
+                                                 "--checkpoint.every", "100000000"}));
+  const auto newest = [&] {
+    const auto saved = train::list_checkpoints(place.path("runs/tiny"));
+    return saved.empty() ? 0 : saved.back().step;
+  };
+  REQUIRE(run.until([&] { return !place.read("runs/tiny/log.jsonl").empty(); }));
+  for (const int receiver : {-1, 0, 1, 1}) {
+    CAPTURE(receiver);
+    const int64_t before = newest();
+    if (receiver < 0)
+      run.signal(SIGUSR1);
+    else
+      kill(pid_of_rank(place, receiver), SIGUSR1);
+    REQUIRE(run.until([&] { return newest() > before; }));
+  }
+  const int64_t last = newest();
+  run.signal(SIGTERM);
+  const Outcome outcome = run.wait();
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == stopped);
+  CHECK(outcome.err.empty());
+  CHECK(newest() > last);
+  for (const auto& checkpoint : train::list_checkpoints(place.path("runs/tiny")))
+    train::verify_checkpoint(checkpoint.path);
+}
+
 TEST_CASE("a killed rank ends the others, and its run resumes from a whole checkpoint") {
   for (const int rank : {0, 1}) {
     CAPTURE(rank);

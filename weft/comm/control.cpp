@@ -139,31 +139,48 @@ std::shared_ptr<Communicator> Control::communicator() {
   return communicator_;
 }
 
-void Control::ask_stop() {
+void Control::ask(Purpose purpose) {
   {
     const std::lock_guard lock(mutex_);
-    if (proposed_ >= 0) return;
+    // A save that is still to come answers this request, too.
+    const int64_t first = purpose == Purpose::save ? std::max<int64_t>(done_, 0) : 0;
+    if (agreement(purpose).proposed >= first) return;
   }
-  to_hub(AskStop{});
+  to_hub(Ask{purpose});
 }
 
 int64_t Control::agreed_stop() const {
   const std::lock_guard lock(mutex_);
-  return confirmed_;
+  const std::set<int64_t>& steps = agreements_[static_cast<size_t>(Purpose::stop)].steps;
+  return steps.empty() ? -1 : *steps.begin();
 }
 
-bool Control::stops_after(int64_t step) {
+void Control::reach(int64_t step, const Agreement& its) {
   std::unique_lock lock(mutex_);
   done_ = step;
   const auto is_agreeing = [&] {
-    return proposed_ >= 0 && confirmed_ < proposed_ && step >= proposed_;
+    return its.proposed >= 0 && !its.is_confirmed && step >= its.proposed;
   };
   changed_.wait(lock, [&] { return verdict_ || !is_agreeing(); });
-  if (verdict_) {
-    lock.unlock();
-    check();
-  }
-  return confirmed_ >= 0 && step >= confirmed_;
+  if (!verdict_) return;
+  lock.unlock();
+  check();
+}
+
+bool Control::stops_after(int64_t step) {
+  reach(step, agreement(Purpose::stop));
+  const int64_t agreed = agreed_stop();
+  return agreed >= 0 && step >= agreed;
+}
+
+// A run that resumes may have agreed on a step before its first one.
+bool Control::saves_after(int64_t step) {
+  reach(step, agreement(Purpose::save));
+  const std::lock_guard lock(mutex_);
+  std::set<int64_t>& steps = agreement(Purpose::save).steps;
+  const size_t before = steps.size();
+  steps.erase(steps.begin(), steps.upper_bound(step));
+  return steps.size() < before;
 }
 
 std::vector<std::string> Control::all_gather(std::string_view what, std::string mine) {
@@ -271,15 +288,22 @@ void Control::take(const Propose& proposal) {
   {
     const std::lock_guard lock(mutex_);
     done = done_;
-    if (done < proposal.step) proposed_ = proposal.step;  // else it may have gone on
+    if (done < proposal.step) {  // else it may have gone on
+      Agreement& accepted = agreement(proposal.purpose);
+      accepted.proposed = proposal.step;
+      accepted.is_confirmed = false;
+    }
     changed_.notify_all();
   }
-  to_hub(Answer{.proposed = proposal.step, .at = done});
+  to_hub(Answer{.purpose = proposal.purpose, .proposed = proposal.step, .at = done});
 }
 
 void Control::take(const Confirm& confirmed) {
   const std::lock_guard lock(mutex_);
-  proposed_ = confirmed_ = confirmed.step;
+  Agreement& agreed = agreement(confirmed.purpose);
+  agreed.proposed = confirmed.step;
+  agreed.is_confirmed = true;
+  agreed.steps.insert(confirmed.step);
   changed_.notify_all();
 }
 

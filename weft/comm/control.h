@@ -2,6 +2,7 @@
 // other ways. join.h makes it the world of this process.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,12 +55,24 @@ class Control : public World {
 
   std::shared_ptr<Communicator> communicator() override;
 
-  void ask_stop() override;
+  void ask_stop() override { ask(Purpose::stop); }
+  void ask_save() override { ask(Purpose::save); }
   int64_t agreed_stop() const override;
   bool stops_after(int64_t step) override;
+  bool saves_after(int64_t step) override;
   std::vector<std::string> all_gather(std::string_view what, std::string mine) override;
 
  private:
+  // An Agreement is what ranks do after which steps, for one purpose.
+  struct Agreement {
+    int64_t proposed = -1;
+    bool is_confirmed = false;
+    std::set<int64_t> steps;  // confirmed ones; for saves, those that this rank has not reached
+  };
+  Agreement& agreement(Purpose purpose) { return agreements_[static_cast<size_t>(purpose)]; }
+  void ask(Purpose purpose);
+  void reach(int64_t step, const Agreement& its);  // waits while ranks are agreeing
+
   void pause(bool begins) override { progress_.pause(begins); }
 
   // ---- on the control thread
@@ -103,7 +117,8 @@ class Control : public World {
   bool has_left_ = false, is_alike_ = false, has_failed_ = false;
   std::optional<Verdict> verdict_;
   std::optional<Whole> whole_;
-  int64_t proposed_ = -1, confirmed_ = -1, done_ = 0;
+  std::array<Agreement, purposes> agreements_;
+  int64_t done_ = 0;  // steps
   RankDescription description_;
   std::string fault_folder_, saved_;
   std::shared_ptr<Communicator> communicator_;  // only the training thread uses it

@@ -94,31 +94,38 @@ void Hub::take(int rank, const Part& part) {
   send_all(whole);
 }
 
-void Hub::take(int /*rank*/, const AskStop& /*asks*/) {
-  if (proposed_ >= 0) return;
+// A run stops once, and saves as often as ranks ask: who asks while a step is being agreed on is
+// answered by that step.
+void Hub::take(int /*rank*/, const Ask& asks) {
+  const Agreement& agreement = agreements_[static_cast<size_t>(asks.purpose)];
+  const bool may_repeat = asks.purpose == Purpose::save && agreement.is_confirmed;
+  if (agreement.proposed >= 0 && !may_repeat) return;
   int64_t newest = 0;
   for (int r = 0; r < size(); ++r) newest = std::max(newest, judge_.last(r).step);
-  propose(newest + ahead_);
+  propose(asks.purpose, newest + ahead_);
 }
 
-void Hub::propose(int64_t step) {
-  proposed_ = step;
-  for (Rank& rank : ranks_) rank.answer.reset();
-  send_all(Propose{step});
+void Hub::propose(Purpose purpose, int64_t step) {
+  const auto place = static_cast<size_t>(purpose);
+  agreements_[place] = {.proposed = step};
+  for (Rank& rank : ranks_) rank.answers[place].reset();
+  send_all(Propose{.purpose = purpose, .step = step});
 }
 
 void Hub::take(int rank, const Answer& answer) {
-  if (answer.proposed != proposed_ || is_confirmed_) return;
-  at(rank).answer = answer;
+  const auto place = static_cast<size_t>(answer.purpose);
+  Agreement& agreement = agreements_[place];
+  if (answer.proposed != agreement.proposed || agreement.is_confirmed) return;
+  at(rank).answers[place] = answer;
   int64_t farthest = 0;
   for (const Rank& r : ranks_) {
-    if (!r.answer) return;
-    farthest = std::max(farthest, r.answer->at);
+    if (!r.answers[place]) return;
+    farthest = std::max(farthest, r.answers[place]->at);
   }
   // A rank that is at the step may have gone on. Fast steps are met by looking further ahead.
-  if (farthest >= proposed_) return propose(farthest + (ahead_ *= 2));
-  is_confirmed_ = true;
-  send_all(Confirm{proposed_});
+  if (farthest >= agreement.proposed) return propose(answer.purpose, farthest + (ahead_ *= 2));
+  agreement.is_confirmed = true;
+  send_all(Confirm{.purpose = answer.purpose, .step = agreement.proposed});
 }
 
 // ---- failures

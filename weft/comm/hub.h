@@ -6,6 +6,7 @@
 // between.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -39,14 +40,18 @@ class Hub {
   // Each takes one kind of message.
   void take(int rank, const Beat& beat) { judge_.hear(rank, beat); }
   void take(int rank, const Part& part);
-  void take(int rank, const AskStop& /*asks*/);
+  void take(int /*rank*/, const Ask& asks);
   void take(int rank, const Answer& answer);
   void take(int rank, const Failed& failed);
   template <class Other>
   void take(int /*rank*/, const Other& /*message*/) {}  // no message of a rank
 
   void send_all(const Message& message);
-  void propose(int64_t step);
+  struct Agreement {
+    int64_t proposed = -1;  // step
+    bool is_confirmed = false;
+  };
+  void propose(Purpose purpose, int64_t step);
   void settle_failures();
   void end(Verdict verdict);
   std::string name(int rank) const;
@@ -56,10 +61,10 @@ class Hub {
 
   struct Rank {
     std::optional<Hello> hello;
-    std::optional<Part> part;        // of the all_gather that is under way
-    std::optional<Answer> answer;    // to the proposal that is under way
-    std::optional<int> failed_with;  // exit code
-    Beat paced;                      // as of the last pace()
+    std::optional<Part> part;                             // of the all_gather that is under way
+    std::array<std::optional<Answer>, purposes> answers;  // to the proposals that are under way
+    std::optional<int> failed_with;                       // exit code
+    Beat paced;                                           // as of the last pace()
   };
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
   const Rank& at(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
@@ -73,8 +78,7 @@ class Hub {
   bool is_over_ = false;      // a verdict is out, all failed alike, or all left
   bool is_complete_ = false;  // all have come
   int64_t ahead_ = 2;         // steps between the newest one and the one that is proposed
-  int64_t proposed_ = -1;
-  bool is_confirmed_ = false;
+  std::array<Agreement, purposes> agreements_;
   int failing_ticks_ = 0;  // since the first rank failed
 };
 

@@ -31,9 +31,11 @@ void each_field(M& m, F&& field) {
   } else if constexpr (std::is_same_v<T, Whole>) {
     field(m.whats), field(m.parts);
   } else if constexpr (std::is_same_v<T, Propose> || std::is_same_v<T, Confirm>) {
-    field(m.step);
+    field(m.purpose), field(m.step);
+  } else if constexpr (std::is_same_v<T, Ask>) {
+    field(m.purpose);
   } else if constexpr (std::is_same_v<T, Answer>) {
-    field(m.proposed), field(m.at);
+    field(m.purpose), field(m.proposed), field(m.at);
   } else if constexpr (std::is_same_v<T, Failed>) {
     field(m.code);
   } else if constexpr (std::is_same_v<T, Verdict>) {
@@ -49,6 +51,7 @@ json to_json(T value)
 {
   return value;
 }
+json to_json(Purpose purpose) { return static_cast<uint8_t>(purpose); }
 template <class T>
 json to_json(const std::vector<T>& values) {
   json list = json::array();
@@ -81,6 +84,12 @@ void read(const json& from, T& to)
     if (!std::in_range<T>(from.get<int64_t>())) refuse();
     to = static_cast<T>(from.get<int64_t>());
   }
+}
+void read(const json& from, Purpose& to) {
+  uint8_t number = 0;
+  read(from, number);
+  if (number >= purposes) refuse();
+  to = static_cast<Purpose>(number);
 }
 template <class T>
 void read(const json& from, std::vector<T>& to) {

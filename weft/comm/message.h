@@ -50,20 +50,27 @@ struct Whole {
   std::vector<std::string> whats, parts;
   bool operator==(const Whole&) const = default;
 };
-// A rank wants all to stop. The hub proposes a step; each rank that has not passed it accepts it,
-// and goes no further until the hub confirms the step or proposes a later one.
-struct AskStop {
-  bool operator==(const AskStop&) const = default;
+// A rank wants all to stop, or to save and go on. The hub proposes a step; each rank that has not
+// passed it accepts it, and goes no further until the hub confirms the step or proposes a later
+// one.
+enum class Purpose : uint8_t { stop, save };
+constexpr size_t purposes = 2;
+struct Ask {
+  Purpose purpose = Purpose::stop;
+  bool operator==(const Ask&) const = default;
 };
 struct Propose {
+  Purpose purpose = Purpose::stop;
   int64_t step = 0;
   bool operator==(const Propose&) const = default;
 };
 struct Answer {
+  Purpose purpose = Purpose::stop;
   int64_t proposed = 0, at = 0;  // `at` > proposed: refused
   bool operator==(const Answer&) const = default;
 };
 struct Confirm {
+  Purpose purpose = Purpose::stop;
   int64_t step = 0;
   bool operator==(const Confirm&) const = default;
 };
@@ -83,7 +90,7 @@ struct Verdict {
   bool operator==(const Verdict&) const = default;
 };
 
-using Message = std::variant<Hello, Welcome, Beat, Part, Whole, AskStop, Propose, Answer, Confirm,
+using Message = std::variant<Hello, Welcome, Beat, Part, Whole, Ask, Propose, Answer, Confirm,
                              Failed, Alike, Verdict>;
 
 // A message is preceded by its bytes, as 4 bytes, the highest first. Strangers, who have not said

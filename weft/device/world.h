@@ -99,6 +99,9 @@ class World {
   // To be called after each step: returns whether all ranks stop after this one. Waits while they
   // are agreeing.
   virtual bool stops_after(int64_t /*step*/) { return false; }
+  // Do the same for a save after which the run goes on, as often as ranks ask for one.
+  virtual void ask_save() {}
+  virtual bool saves_after(int64_t /*step*/) { return false; }
   // Throws Error(usage) where a rank has another value than rank 0: "ranks disagree: rank 3 (host
   // b) has train.seed 1, rank 0 has 0".
   using Facts = std::vector<std::pair<std::string, std::string>>;

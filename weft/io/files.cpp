@@ -22,6 +22,7 @@
 #include "weft/base/text/partial_name.h"
 #include "weft/base/text/utf8.h"
 #include "weft/io/json.h"
+#include "weft/io/uninterrupted.h"
 
 namespace weft::io {
 namespace {
@@ -29,14 +30,6 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string reason() { return std::generic_category().message(errno); }
-
-// Repeats a system call while a signal interrupts it (EINTR).
-template <class Call>
-auto uninterrupted(Call call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
 
 // Descriptor closes when it goes out of scope.
 class Descriptor {

@@ -18,6 +18,7 @@
 #include "weft/io/json.h"
 #include "weft/io/safetensors_header.h"
 #include "weft/io/text.h"
+#include "weft/io/uninterrupted.h"
 
 namespace weft::io {
 namespace {
@@ -95,7 +96,8 @@ void write_bytes(AtomicFile& file, const NamedBytes& tensor) {
 class SharedFile {
  public:
   explicit SharedFile(const std::string& path)
-      : path_(path), descriptor_(open(path.c_str(), O_WRONLY | O_CLOEXEC)) {
+      : path_(path),
+        descriptor_(uninterrupted([&] { return open(path.c_str(), O_WRONLY | O_CLOEXEC); })) {
     if (descriptor_ < 0) fail("open");
   }
   ~SharedFile() { close(descriptor_); }
@@ -104,15 +106,15 @@ class SharedFile {
 
   void write(uint64_t at, std::span<const std::byte> bytes) const {
     while (!bytes.empty()) {
-      const ssize_t count = pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(at));
-      if (count < 0 && errno == EINTR) continue;
+      const ssize_t count = uninterrupted(
+          [&] { return pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(at)); });
       if (count < 0) fail("write");
       bytes = bytes.subspan(static_cast<size_t>(count));
       at += static_cast<uint64_t>(count);
     }
   }
   void sync() const {
-    if (fsync(descriptor_) != 0) fail("sync");
+    if (uninterrupted([&] { return fsync(descriptor_); }) != 0) fail("sync");
   }
 
  private:

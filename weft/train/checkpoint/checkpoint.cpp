@@ -35,12 +35,13 @@ void share_checkpoint(const Experiment& experiment, const Progress& progress) {
   writer.follow();
 }
 
+void abandon_checkpoint(const Experiment& experiment, const std::string& error) {
+  if (experiment.ranks() > 1) CheckpointWriter("", experiment.mesh.get()).release(error);
+}
+
 std::string save_checkpoint(const std::string& run_folder, const Experiment& experiment,
                             const Progress& progress, bool best) {
   std::string folder = checkpoints_of(run_folder), name = fmt::format("step-{:08}", progress.step);
-  const auto release = [&](const std::string& error) {
-    if (experiment.ranks() > 1) CheckpointWriter("", experiment.mesh.get()).release(error);
-  };
   try {
     io::AtomicFolder whole(join(folder, name));
     write_files(whole.path(), experiment, progress);
@@ -48,9 +49,9 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
     whole.commit();
     io::replace_link(join(folder, "latest"), name);
     if (best) io::replace_link(join(folder, "best"), name);
-    release("");
+    if (experiment.ranks() > 1) CheckpointWriter("", experiment.mesh.get()).release();
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::failed) release(error.what());
+    if (error.kind() == ErrorKind::failed) abandon_checkpoint(experiment, error.what());
     throw Error(error.kind(), "checkpoint of step {}: {}{}", progress.step, error.what(),
                 list_checkpoints(run_folder).empty() ? none_is_saved(run_folder)
                                                      : " Earlier checkpoints are intact.");

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "weft/base/numbers/hash.h"
 #include "weft/device/communicator.h"
+#include "weft/device/world.h"
 #include "weft/train/checkpoint/checkpoint_folders.h"
 
 namespace weft::train {
@@ -63,13 +66,19 @@ void CheckpointWriter::tensors(std::string_view name, const std::vector<io::Name
             });
 }
 
+// Ranks without a control plane are those of tests.
+std::string CheckpointWriter::own_name() const {
+  const auto rank = static_cast<int>(mesh_->place(data_axis));
+  return world().size() > 1 ? world().name(rank) : fmt::format("rank {}", rank);
+}
+
 std::string CheckpointWriter::write_share(const std::string& path, const Share& share) const {
   std::string problem;
   try {
     io::write_share(path, share.tensors, share.metadata,
                     {mesh_->place(data_axis), mesh_->size(data_axis)});
   } catch (const Error& error) {
-    problem = error.what();
+    problem = fmt::format("{}: {}", own_name(), error.what());
   }
   for (const std::string& each : exchange(problem))
     if (!each.empty()) return each;

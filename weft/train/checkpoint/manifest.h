@@ -71,9 +71,10 @@ class CheckpointWriter {
     io::Metadata metadata;
   };
   bool leads() const;
+  std::string own_name() const;  // "rank 3 (host b, pid 4411)"
   std::vector<std::string> exchange(const std::string& mine) const;
   // Writes this rank's share of a file that the first rank has begun. Returns what is wrong where a
-  // rank cannot, the same on all ranks.
+  // rank cannot, the same on all ranks; it begins with the name of the rank.
   std::string write_share(const std::string& path, const Share& share) const;
 
   std::string folder_;

@@ -92,6 +92,20 @@ std::shared_ptr<const Mesh> mesh_of_ranks(const Recipe& recipe) {
   return world_mesh();
 }
 
+void on_first_rank(const std::function<void()>& act) {
+  if (world().size() == 1) return act();
+  std::string problem;  // "CODE MESSAGE"
+  if (world().rank() == 0) try {
+      act();
+    } catch (const Error& error) {
+      problem = fmt::format("{} {}", static_cast<int>(error.kind()), error.what());
+    }
+  problem = world().broadcast("what rank 0 does alone", problem);
+  if (problem.empty()) return;
+  throw Error(static_cast<ErrorKind>(std::stoi(problem)), "{}",
+              problem.substr(problem.find(' ') + 1));
+}
+
 bool agreed(bool mine) {
   return world().broadcast("what rank 0 decides", mine ? "yes" : "no") == "yes";
 }

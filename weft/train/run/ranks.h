@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -15,6 +16,8 @@ namespace weft::train {
 // Returns the mesh of the ranks of this process' world; null for one rank. Throws Error(usage)
 // where a run of this recipe cannot have so many.
 std::shared_ptr<const Mesh> mesh_of_ranks(const Recipe& recipe);
+// Lets rank 0 act alone. All ranks call it, and throw the Error that it throws.
+void on_first_rank(const std::function<void()>& act);
 // Returns what rank 0 says.
 bool agreed(bool mine);
 // Throws Error(usage) where ranks have other recipes, data, plans or weights than rank 0. All ranks

@@ -108,7 +108,7 @@ class Trainer {
       if (stop_requested() && !(done && !evaluation_due())) return stop();
       if (done)
         save_at_last();
-      else if ((signals_.take_save_request() && world().size() == 1) || checkpoint_due())
+      else if (save_requested() || checkpoint_due())
         try_to_save(false);
       if (done) break;
       update();
@@ -126,6 +126,16 @@ class Trainer {
       stops_here_ = world().stops_after(progress_.step);
     }
     return stops_here_;
+  }
+
+  // Returns whether to save though no checkpoint is due: after SIGUSR1, and a minute after a save
+  // that failed. Ranks agree on the step.
+  bool save_requested() {
+    const bool mine =
+        signals_.take_save_request() || (failed_save_ > 0 && now() > failed_save_ + 60);
+    if (world().size() == 1) return mine;
+    if (mine) world().ask_save();
+    return world().saves_after(progress_.step);
   }
 
   // A run that its data or its recipe end before the first checkpoint has nothing to resume from.
@@ -174,14 +184,18 @@ class Trainer {
     }
     must_be_alike(experiment_, steps_);
     equal_at_ = progress_.step;
-    if (folder_.is_written_here()) check_room();
-    folder_.begin(recipe(), to_json(plan_));
+    on_first_rank([&] {
+      check_room();
+      folder_.begin(recipe(), to_json(plan_));
+    });
     must_share(folder_.path() + "/checkpoints");
     world().set_fault_folder(folder_.path() + "/checkpoints");
     world().note_saved(checkpoint);
-    if (options_.resume) folder_.go_back_to(progress_.step);
-    reporter_ = std::make_unique<Reporter>(
-        options_.quiet || !folder_.is_written_here() ? nullptr : stdout, folder_.log_path());
+    on_first_rank([&] {
+      if (options_.resume) folder_.go_back_to(progress_.step);
+      reporter_ = std::make_unique<Reporter>(options_.quiet ? nullptr : stdout, folder_.log_path());
+    });
+    if (!folder_.is_written_here()) reporter_ = std::make_unique<Reporter>(nullptr, "");
     reporter_->text(fitted(to_table(plan_), stdout) + "\n");
     if (const std::string text = left_out_text(plan_); !text.empty()) logging::note("{}.", text);
     if (options_.resume)
@@ -341,7 +355,6 @@ class Trainer {
     return progress_.step == experiment_.total_steps || progress_.step % steps == 0;
   }
   bool checkpoint_due() const {
-    if (failed_save_ > 0 && world().size() == 1 && now() > failed_save_ + 60) return true;
     return progress_.step > 0 && progress_.step % recipe()->checkpoint.every == 0;
   }
 
@@ -417,11 +430,16 @@ class Trainer {
     failed_save_ = now();
   }
 
-  // Returns the message about a recreated folder; "" where it still existed.
-  std::string restored_folder() {
+  // Recreates the folder where it was removed, and says so.
+  void restore_folder() {
     try {
-      return folder_.restore(recipe(), to_json(plan_));
+      const std::string what = folder_.restore(recipe(), to_json(plan_));
+      if (what.empty()) return;
+      logging::warn("{} with a log that begins at step {}.", what, progress_.step);
+      result_.run_folder = folder_.path();
+      reporter_->open_log(folder_.log_path());
     } catch (const Error& error) {
+      if (error.kind() == ErrorKind::failed) abandon_checkpoint(experiment_, error.what());
       throw Error(error.kind(), "checkpoint of step {}: {}{}", progress_.step, error.what(),
                   none_is_saved(folder_.path()));
     }
@@ -437,11 +455,7 @@ class Trainer {
       failed_save_ = 0;
       return;
     }
-    if (const std::string what = restored_folder(); !what.empty()) {
-      logging::warn("{} with a log that begins at step {}.", what, progress_.step);
-      result_.run_folder = folder_.path();
-      reporter_->open_log(folder_.log_path());
-    }
+    restore_folder();
     const double before = now();
     progress_.loader = loader_.state();
     result_.checkpoint = save_checkpoint(folder_.path(), experiment_, progress_, best);
