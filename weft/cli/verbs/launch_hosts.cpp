@@ -11,8 +11,8 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <optional>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
@@ -24,17 +24,13 @@
 #include "weft/base/host/env.h"
 #include "weft/base/host/stopwatch.h"
 #include "weft/base/logging.h"
-#include "weft/cli/verbs/launch_ranks.h"
+#include "weft/cli/verbs/launch_process.h"
 #include "weft/comm/meeting.h"
 
 namespace weft::cli {
 namespace {
 constexpr double after_verdict = 5, after_terminate = 2;  // seconds until mpirun is ended
 constexpr int not_started = 127, saved_on_hosts = 75;
-
-[[noreturn]] void cannot_launch(std::string_view what) {
-  throw Error(ErrorKind::failed, "[launch] {}: {}.", what, std::strerror(errno));
-}
 
 // Returns a port below those that systems give to programs which ask for any.
 int random_port() {
@@ -92,11 +88,7 @@ class RankOutput {
       }
       if (rank != "0") line.insert(0, fmt::format("[rank {}] ", rank));
     }
-    for (std::string_view rest = line; !rest.empty();) {
-      const ssize_t written = ::write(to_, rest.data(), rest.size());
-      if (written < 0 && errno != EINTR) break;
-      rest.remove_prefix(static_cast<size_t>(std::max<ssize_t>(written, 0)));
-    }
+    write_all(to_, line);
   }
 
   int from_, to_;
@@ -131,12 +123,6 @@ class HostsLaunch {
   HostsLaunch& operator=(const HostsLaunch&) = delete;
 
   int run() {
-    sigset_t heard{};
-    sigemptyset(&heard);
-    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1}) sigaddset(&heard, signal);
-    sigprocmask(SIG_BLOCK, &heard, &before_);
-    signals_ = signalfd(-1, &heard, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (signals_ < 0) cannot_launch("no signals");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     start();
     while (mpirun_ > 0) {
@@ -144,8 +130,6 @@ class HostsLaunch {
       hasten();
     }
     read_outputs();
-    close(signals_);
-    sigprocmask(SIG_SETMASK, &before_, nullptr);
     if (code_ == not_started)
       throw Error(ErrorKind::device,
                   "weft launch --hosts needs mpirun, which does not start here. Hint: install "
@@ -168,8 +152,7 @@ class HostsLaunch {
   Hosts hosts_;
   std::string mark_ = "weft-launch:" + comm::make_token() + ":";
   std::vector<RankOutput> outputs_;
-  sigset_t before_{};
-  int signals_ = -1;
+  const LaunchSignals signals_;
   pid_t mpirun_ = 0;  // leads a process group; 0: it ended
   int code_ = 0;
   std::map<int, int> codes_;  // by rank, of those that have said theirs
@@ -227,10 +210,7 @@ void HostsLaunch::start() {
 
 // Runs in the new process.
 void HostsLaunch::become(const std::array<int, 2>& outputs) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);  // the launcher may be killed
-  setpgid(0, 0);
-  dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
-  for (int i = 0; i < 2; ++i) dup2(outputs[static_cast<size_t>(i)], STDOUT_FILENO + i);
+  become_child(outputs[0], outputs[1]);
   const auto set = [](const char* name, const std::string& value) {
     setenv(name, value.c_str(), 1);
   };
@@ -238,20 +218,13 @@ void HostsLaunch::become(const std::array<int, 2>& outputs) {
     set("WEFT_ADDRESS", fmt::format("{}:{}", hosts_.names.front(), random_port()));
   set("WEFT_TOKEN", comm::make_token());
   set("WEFT_MARK", mark_);
-  const int threads = std::max(1, usable_cores() / hosts_.slots);
-  if (!env("WEFT_THREADS") && !env("OMP_NUM_THREADS")) set("WEFT_THREADS", std::to_string(threads));
-  std::vector<std::string> all = words();
-  std::vector<char*> argv;
-  argv.reserve(all.size() + 1);
-  for (std::string& word : all) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  sigprocmask(SIG_SETMASK, &before_, nullptr);
-  execvp(argv[0], argv.data());
+  share_cores(hosts_.slots);
+  execute(words(), signals_);
   _exit(not_started);
 }
 
 void HostsLaunch::wait() {
-  std::vector<pollfd> polled = {{.fd = signals_, .events = POLLIN, .revents = 0}};
+  std::vector<pollfd> polled = {{.fd = signals_.file(), .events = POLLIN, .revents = 0}};
   for (const RankOutput& output : outputs_)
     if (output.from() >= 0) polled.push_back({.fd = output.from(), .events = POLLIN, .revents = 0});
   poll(polled.data(), polled.size(), 200);
@@ -289,9 +262,8 @@ int HostsLaunch::code() const {
 
 // mpirun passes SIGUSR2 on to all ranks, but ends them where it gets SIGTERM itself.
 void HostsLaunch::hear_signals() {
-  signalfd_siginfo heard{};
-  while (::read(signals_, &heard, sizeof heard) == sizeof heard) {
-    const auto signal = static_cast<int>(heard.ssi_signo);
+  while (const std::optional<int> heard = signals_.next()) {
+    const int signal = *heard;
     if (signal == SIGCHLD) continue;
     if (signal == SIGUSR1)
       kill(mpirun_, SIGUSR1);

@@ -7,9 +7,8 @@
 #include <cstring>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <optional>
 #include <sched.h>
-#include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,9 +18,9 @@
 #include <poll.h>
 
 #include "weft/base/error.h"
-#include "weft/base/host/env.h"
 #include "weft/base/host/stopwatch.h"
 #include "weft/base/logging.h"
+#include "weft/cli/verbs/launch_process.h"
 #include "weft/comm/hub.h"
 #include "weft/comm/meeting.h"
 
@@ -31,10 +30,6 @@ namespace {
 // not.
 constexpr double seconds_to_end = 5, seconds_to_terminate = 1;
 constexpr int saved_code = 75;
-
-[[noreturn]] void fail(std::string_view what) {
-  throw Error(ErrorKind::failed, "[launch] {}: {}.", what, std::strerror(errno));
-}
 
 // A Listener is the socket on which rank 0 will hear the others. Bound before they start, its port
 // is free for certain.
@@ -47,7 +42,7 @@ struct Listener {
     socklen_t bytes = sizeof address;
     if (socket < 0 || bind(socket, at, bytes) != 0 || listen(socket, SOMAXCONN) != 0 ||
         getsockname(socket, at, &bytes) != 0)
-      fail("no socket for the ranks");
+      cannot_launch("no socket for the ranks");
     port = ntohs(address.sin_port);
   }
   ~Listener() { close(socket); }
@@ -68,20 +63,13 @@ struct Stream {
     constexpr size_t longest = 1 << 16;
     for (size_t end = 0; (end = line.find('\n')) != line.npos || line.size() > longest;) {
       end = std::min({end, line.size() - 1, longest});
-      put(prefix + line.substr(0, end + 1));
+      write_all(to, prefix + line.substr(0, end + 1));
       line.erase(0, end + 1);
     }
   }
   void end(const std::string& prefix) {
-    if (!line.empty()) put(prefix + std::exchange(line, "") + "\n");
+    if (!line.empty()) write_all(to, prefix + std::exchange(line, "") + "\n");
     if (from >= 0) close(std::exchange(from, -1));
-  }
-  void put(std::string_view text) const {
-    while (!text.empty()) {
-      const ssize_t written = ::write(to, text.data(), text.size());
-      if (written < 0 && errno != EINTR) return;
-      text.remove_prefix(static_cast<size_t>(std::max<ssize_t>(written, 0)));
-    }
   }
 };
 
@@ -105,12 +93,6 @@ class Launch {
   Launch& operator=(const Launch&) = delete;
 
   int run() {
-    sigset_t heard{};
-    sigemptyset(&heard);
-    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1}) sigaddset(&heard, signal);
-    sigprocmask(SIG_BLOCK, &heard, &before_);
-    signals_ = signalfd(-1, &heard, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (signals_ < 0) fail("no signals");
     for (size_t rank = 0; rank < children_.size(); ++rank) start(static_cast<int>(rank));
     while (std::ranges::any_of(children_, [](const Child& child) { return child.pid > 0; })) {
       wait();
@@ -118,8 +100,6 @@ class Launch {
       hasten();
     }
     for (Child& child : children_) drain(child);
-    close(signals_);
-    sigprocmask(SIG_SETMASK, &before_, nullptr);
     return code();
   }
 
@@ -140,8 +120,7 @@ class Launch {
   std::vector<Child> children_;
   Listener listener_;
   std::string token_ = comm::make_token();
-  sigset_t before_{};
-  int signals_ = -1;
+  const LaunchSignals signals_;
   int passed_on_ = 0;     // the signal that was sent to all ranks
   double failed_at_ = 0;  // when the first rank ended badly
   bool is_terminating_ = false;
@@ -154,14 +133,14 @@ void Launch::start(int rank) {
     child.prefix = fmt::format("[rank {}] ", rank);
     for (size_t i = 0; i < 2; ++i) {
       std::array<int, 2> ends{};
-      if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("no pipe");
+      if (pipe2(ends.data(), O_CLOEXEC) != 0) cannot_launch("no pipe");
       child.streams[i] = {.from = ends[0], .to = outputs[i]};
       fcntl(ends[0], F_SETFL, O_NONBLOCK);
       outputs[i] = ends[1];
     }
   }
   child.pid = fork();
-  if (child.pid < 0) fail("no process");
+  if (child.pid < 0) cannot_launch("no process");
   if (child.pid == 0) become(rank, outputs);
   if (rank > 0)
     for (const int output : outputs) close(output);
@@ -169,11 +148,7 @@ void Launch::start(int rank) {
 
 // Runs in the new process.
 void Launch::become(int rank, std::array<int, 2> outputs) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);  // the launcher may be killed
-  setpgid(0, 0);                     // Ctrl-C comes once, by the launcher
-  const int nothing = open("/dev/null", O_RDONLY);
-  dup2(nothing, STDIN_FILENO);
-  for (int i = 0; i < 2; ++i) dup2(outputs[static_cast<size_t>(i)], STDOUT_FILENO + i);
+  become_child(outputs[0], outputs[1]);
   const auto set = [](const char* name, const std::string& value) {
     setenv(name, value.c_str(), 1);
   };
@@ -187,21 +162,15 @@ void Launch::become(int rank, std::array<int, 2> outputs) {
     set("WEFT_LISTENER", std::to_string(listener_.socket));
     fcntl(listener_.socket, F_SETFD, 0);
   }
-  const int threads = std::max(1, usable_cores() / static_cast<int>(children_.size()));
-  if (!env("WEFT_THREADS") && !env("OMP_NUM_THREADS")) set("WEFT_THREADS", std::to_string(threads));
-  std::vector<char*> argv;
-  argv.reserve(command_.size() + 1);
-  for (std::string& word : command_) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  sigprocmask(SIG_SETMASK, &before_, nullptr);
-  execvp(argv[0], argv.data());
+  share_cores(static_cast<int>(children_.size()));
+  execute(command_, signals_);
   if (rank == 0)
     logging::write("error", fmt::format("cannot start {}: {}.", command_[0], std::strerror(errno)));
   _exit(127);
 }
 
 void Launch::wait() {
-  std::vector<pollfd> polled = {{.fd = signals_, .events = POLLIN, .revents = 0}};
+  std::vector<pollfd> polled = {{.fd = signals_.file(), .events = POLLIN, .revents = 0}};
   for (const Child& child : children_)
     for (const Stream& stream : child.streams)
       if (stream.from >= 0) polled.push_back({.fd = stream.from, .events = POLLIN, .revents = 0});
@@ -212,9 +181,8 @@ void Launch::wait() {
 }
 
 void Launch::hear_signals() {
-  signalfd_siginfo heard{};
-  while (::read(signals_, &heard, sizeof heard) == sizeof heard) {
-    const auto signal = static_cast<int>(heard.ssi_signo);
+  while (const std::optional<int> heard = signals_.next()) {
+    const int signal = *heard;
     if (signal == SIGUSR1) {  // saves, which rank 0 does
       if (children_[0].pid > 0) kill(children_[0].pid, SIGUSR1);
     } else if (signal != SIGCHLD) {
