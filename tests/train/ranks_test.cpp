@@ -3,15 +3,18 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <unistd.h>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/comm/ranks_program.h"
 #include "tests/support/exit_codes.h"
 #include "tests/support/program.h"
+#include "tests/support/published_model.h"
 #include "tests/train/runs.h"
 #include "weft/device/link.h"
 #include "weft/train/checkpoint/checkpoint.h"
@@ -283,6 +286,74 @@ TEST_CASE("plans of ranks say what they exchange") {
   CHECK(says(planned.out, "shared out to 2 ranks"));
   CHECK(says(planned.out, "sent by each rank per update over NVLink 4"));
   CHECK(says(planned.out, "all_reduce"));
+}
+
+TEST_CASE("traces of ranks show kernels under exchanges") {
+  const RanksPlace place;
+  const Outcome outcome = place.weft(RanksPlace::command({"--log.trace", "true"}));
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const auto plan = nlohmann::json::parse(place.read("runs/tiny/plan.json"));
+  size_t collectives = 0;  // of an update
+  for (const auto& each : plan["exchanges"]) collectives += each["count"].get<size_t>();
+  CHECK(collectives > 0);
+  for (const int rank : {0, 1}) {
+    const std::string file = "runs/tiny/trace-r" + std::to_string(rank) + ".json";
+    const auto trace = nlohmann::json::parse(place.read(file));
+    std::map<std::string, std::pair<double, double>> exchanges;  // begin and end, by id
+    std::vector<std::pair<double, double>> kernels;
+    size_t awaits = 0;
+    for (const auto& event : trace["traceEvents"]) {
+      CHECK(event["pid"] == rank);
+      const std::string phase = event["ph"];
+      if (phase == "b") exchanges[event["id"]].first = event["ts"];
+      if (phase == "e") exchanges[event["id"]].second = event["ts"];
+      if (phase != "X") continue;
+      awaits += event["cat"] == "await" ? 1 : 0;
+      const double begin = event["ts"], seconds = event["dur"];
+      if (event["cat"] == "kernel") kernels.emplace_back(begin, begin + seconds);
+    }
+    CHECK(exchanges.size() == 3 * collectives);
+    CHECK(awaits == exchanges.size());
+    const auto has_kernel = [&](const auto& exchange) {
+      return std::ranges::any_of(kernels, [&](const auto& kernel) {
+        return exchange.second.first <= kernel.first && kernel.second <= exchange.second.second;
+      });
+    };
+    CHECK(std::ranges::count_if(exchanges, has_kernel) > 0);
+  }
+  // Another run may take the place of one with traces.
+  CHECK(place.weft(RanksPlace::command({"--overwrite", "--steps", "1"})).code == 0);
+}
+
+// A mixture of experts sorts the tokens of the whole batch by expert.
+TEST_CASE("what ranks gather for operations that are not computed in parts is said, or refused") {
+  const RanksPlace place;
+  write_published(place.path("mixtral"), {.width = 32, .experts = 4});
+  place.write("text", sixty_lines());
+  place.write("experts.yaml",
+              "name: experts\nmodel: {pretrained: mixtral}\ndata: {format: text, path: text, "
+              "seq_len: 16}\ntrain: {steps: 2, global_batch_size: 8}\n");
+  const std::string said = "which is not computed in parts";
+  const std::vector<std::string> plan = {"plan", "experts.yaml",    "--parallel.dp",
+                                         "2",    "--parallel.link", "Ethernet 10"};
+  const Outcome planned = place.weft(plan);
+  CAPTURE(planned.out);
+  CHECK(planned.code == 0);
+  CHECK(says(planned.out, "for argsort"));
+  CHECK(says(planned.out, "(model.layers.0.block_sparse_moe)"));
+  CHECK(says(planned.out, "computed in parts"));
+  std::vector<std::string> strict = plan;
+  strict.insert(strict.end(), {"--parallel.strict", "true"});
+  CHECK(fails_with(place.weft(strict), usage, "parallel.strict: ") == "");
+  CHECK(fails_with(place.weft({"launch", "-n", "2", "--oversubscribe", "train", "experts.yaml",
+                               "--parallel.strict", "true"}),
+                   usage, said) == "");
+  CHECK(!std::filesystem::exists(place.path("runs/experts")));
+  const Outcome gpt =
+      place.weft({"plan", "tiny.yaml", "--parallel.dp", "2", "--parallel.strict", "true"});
+  CHECK(gpt.code == 0);
+  CHECK(!says(gpt.out, said));
 }
 
 TEST_CASE("ranks with other recipes are named before the first step") {

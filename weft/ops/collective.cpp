@@ -86,9 +86,11 @@ Tensor reduce_scatter(const Tensor& x, const MeshAxis& mesh, int axis) {
   return make_node(reduce_scatter_def, {x},
                    {{"mesh", mesh.name}, {"ranks", mesh.size}, {"axis", int64_t{axis}}});
 }
-Tensor all_gather(const Tensor& x, const MeshAxis& mesh, int axis, bool again) {
+Tensor all_gather(const Tensor& x, const MeshAxis& mesh, int axis, bool again,
+                  std::string_view reader) {
   Attrs attrs{{"mesh", mesh.name}, {"ranks", mesh.size}, {"axis", int64_t{axis}}};
   if (again) attrs = attrs.with({"again", int64_t{1}});
+  if (!reader.empty()) attrs = attrs.with({"reader", std::string(reader)});
   return make_node(all_gather_def, {x}, attrs);
 }
 
@@ -104,6 +106,7 @@ Collective collective_of(const Node& node) {
     made.combine = node.attrs.text("combine");
   else
     made.axis = static_cast<int>(node.attrs.integer("axis"));
+  if (node.attrs.has("reader")) made.reader = node.attrs.text("reader");
   return made;
 }
 

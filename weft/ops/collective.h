@@ -16,8 +16,10 @@ Tensor all_reduce(const Tensor& x, const MeshAxis& mesh, std::string_view combin
 // Returns this rank's part of the combined operands, which `axis` is cut into.
 Tensor reduce_scatter(const Tensor& x, const MeshAxis& mesh, int axis);
 // Returns the ranks' operands, concatenated along `axis`. One that gathers `again` is not merged
-// with an equal one.
-Tensor all_gather(const Tensor& x, const MeshAxis& mesh, int axis, bool again = false);
+// with an equal one. `reader` is the operation that needs all of them, as it cannot be computed in
+// parts; "": the elements are state in parts.
+Tensor all_gather(const Tensor& x, const MeshAxis& mesh, int axis, bool again = false,
+                  std::string_view reader = {});
 
 // Returns the part of x that `part`, an i64 scalar, names, of `parts` that `axis` is cut into.
 Tensor part_at(const Tensor& x, int axis, const Tensor& part, int64_t parts);
@@ -30,6 +32,7 @@ struct Collective {
   int64_t ranks;
   std::string_view combine = "add";  // of the two that reduce
   int axis = 0;                      // of the two others
+  std::string_view reader = {};      // of all_gather, as there
 };
 Collective collective_of(const Node& node);  // of kind OpKind::collective
 

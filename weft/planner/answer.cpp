@@ -7,6 +7,7 @@
 #include "weft/base/memory/memory.h"
 #include "weft/device/link.h"
 #include "weft/device/registry.h"
+#include "weft/ops/collective.h"
 #include "weft/runtime/footprint.h"
 #include "weft/runtime/summary.h"
 
@@ -55,7 +56,17 @@ void put_down(PlanAnswer& answer, const Launch& collective, int64_t times,
     same = answer.exchanges.insert(same, {.op = collective.kernel});
   same->count += times;
   same->bytes_sent += static_cast<double>(times) * bytes_sent(collective);
-  answer.exchange_seconds += static_cast<double>(times) * roofline(collective, machine).seconds();
+  const double seconds = static_cast<double>(times) * roofline(collective, machine).seconds();
+  answer.exchange_seconds += seconds;
+  const Collective what = collective_of(*collective.body.front().node());
+  if (what.reader.empty()) return;
+  auto known = std::ranges::find_if(answer.gathers, [&](const Gather& each) {
+    return each.op == what.reader && each.module == collective.module;
+  });
+  if (known == answer.gathers.end())
+    known = answer.gathers.insert(known, {std::string(what.reader), collective.module});
+  known->bytes_sent += static_cast<double>(times) * bytes_sent(collective);
+  known->seconds += seconds;
 }
 
 // Adds what one step takes, and what its executions add to an update.

@@ -48,6 +48,14 @@ struct Exchange {
   double bytes_sent = 0;  // by each rank
 };
 
+// A Gather is what ranks send each other, in an update, for an operation of a module that needs all
+// of a value of which each of them has a part.
+struct Gather {
+  std::string op, module;
+  double bytes_sent = 0;  // by each rank
+  double seconds = 0;     // planned
+};
+
 // A Refusal says why steps do not fit within the question's limit of memory.
 struct Refusal {
   std::string message;     // of the step that needs most: "train: ..."
@@ -79,6 +87,7 @@ struct PlanAnswer {
   size_t unlimited_bytes = 0;
   double unlimited_seconds = 0;
   std::vector<Exchange> exchanges = {};  // with other ranks
+  std::vector<Gather> gathers = {};      // of these, what operations take that need the whole
   double exchange_seconds = 0;           // of an update, planned
   double exposed_seconds = 0;            // of these, those in which kernels wait
   int64_t rematerialized = 0;            // kernels of an update

@@ -109,12 +109,13 @@ bool is_linear(const Node& node, const std::function<Held(const Value&)>& held) 
   return node.attrs.has("value") ? node.attrs.number("value") == 0 : all_add_nothing(0);
 }
 
-Value gathered(const Value& part, const Held& held, const MeshAxis& mesh, bool again) {
-  if (held.before == 1) return all_gather(part, mesh, held.axis, again);
+Value gathered(const Value& part, const Held& held, const MeshAxis& mesh, bool again,
+               std::string_view reader) {
+  if (held.before == 1) return all_gather(part, mesh, held.axis, again, reader);
   Shape shape = part.shape();
   shape[held.axis] *= mesh.size;
   const Value segments = reshape(part, in_segments(part.shape(), held));
-  return reshape(all_gather(segments, mesh, held.axis + 1, again), shape);
+  return reshape(all_gather(segments, mesh, held.axis + 1, again, reader), shape);
 }
 
 Value cut_out(const Value& whole, const Held& held, const Value& place, int64_t ranks) {

@@ -49,8 +49,10 @@ bool is_pointwise(const Node& node);  // an elementwise operation or a view
 // Returns whether an operation of these operands is the same before and after partial ones of them
 // are added over the ranks.
 bool is_linear(const Node& node, const std::function<Held(const Value&)>& held);
-// Returns the value of which each rank has such a part; `again` as in all_gather().
-Value gathered(const Value& part, const Held& held, const MeshAxis& mesh, bool again);
+// Returns the value of which each rank has such a part; `again` and `reader` as in
+// all_gather().
+Value gathered(const Value& part, const Held& held, const MeshAxis& mesh, bool again,
+               std::string_view reader);
 // Returns the part that the rank at `place`, an i64 scalar, has of a value that it has whole.
 Value cut_out(const Value& whole, const Held& held, const Value& place, int64_t ranks);
 

@@ -46,6 +46,7 @@ class Sharder {
       made.inputs.push_back(part);
     }
     for (const Value& value : graph.nodes()) visit(value);
+    reader_ = {};
     for (const Value& output : graph.outputs) made.outputs.push_back(all_of(output));
     for (const auto& [variable, value] : graph.assignments) {
       visit(variable);
@@ -83,6 +84,7 @@ class Sharder {
     const Node& node = *value.node();
     if (node.inputs.empty()) return visit_leaf(value);
     reads_backward_ = node.origin.backward;
+    if (opening_ == 0) reader_ = node.op->name;
     if (visit_linear(value)) return;
     for (const Value& input : node.inputs) settle(input);
     const bool has_split = std::ranges::any_of(
@@ -200,7 +202,9 @@ class Sharder {
   // Shards the operations that a composite consists of.
   void open(const Value& value) {
     const std::vector<Value> nodes = decomposition(*value.node());
+    ++opening_;
     for (const Value& node : nodes) visit(node);
+    --opening_;
     const Value& result = nodes.empty() ? value->inputs[0] : nodes.back();
     set(value, at(result));
     opened_.insert_or_assign(value.node(), result);
@@ -254,7 +258,8 @@ class Sharder {
     if (is_pointwise(*value.node()) && value->inputs.size() == 1 &&
         held(value->inputs[0]).is(split) && value->inputs[0].type().bytes() <= value.type().bytes())
       return on_whole(value);
-    return gathered(local.value, local.held, mesh_, again);
+    return gathered(local.value, local.held, mesh_, again,
+                    local.held.stored ? std::string_view() : reader_);
   }
   // A sum is taken as far up as its bytes do not grow: all readers share it there, and it is
   // scaled once.
@@ -359,6 +364,8 @@ class Sharder {
   std::unordered_map<const Node*, Value> opened_, wholes_, again_;
   WantedParts wanted_;
   bool reads_backward_ = false;  // whether a node of the backward pass is visited
+  std::string_view reader_;      // the operation of the whole step that is visited
+  int opening_ = 0;              // composites that are being opened
   std::map<std::tuple<const Node*, int, int64_t>, Value> parts_;
   std::vector<Value> kept_;  // nodes of opened composites, which the maps name by address
 };

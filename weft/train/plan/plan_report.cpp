@@ -135,6 +135,31 @@ std::string left_out_text(const RunReport& report) {
                      report.left_out(), report.samples, report.global_batch);
 }
 
+std::vector<Gather> dear_gathers(const RunReport& report) {
+  constexpr double dear = 0.01;
+  std::vector<Gather> all = report.gathers;
+  std::erase_if(all, [&](const Gather& each) {
+    return report.seconds > 0 && each.seconds <= dear * report.expected_seconds();
+  });
+  return all;
+}
+
+std::string gather_text(const RunReport& report, const Gather& gather) {
+  const double whole = report.expected_seconds();
+  return fmt::format(
+      "sent by each rank per update for {}{}, which is not computed in parts{}", gather.op,
+      gather.module.empty() ? "" : fmt::format(" ({})", gather.module),
+      whole > 0 ? fmt::format(": {:.1f} % of an update", 100 * gather.seconds / whole) : "");
+}
+
+void refuse_gathers(const Recipe& recipe, const RunReport& report) {
+  if (!recipe->parallel.strict) return;
+  for (const Gather& gather : report.gathers)
+    recipe.refuse(keys::parallel::strict,
+                  fmt::format("parallel.strict: {} {}. Hint: parallel.strict false.",
+                              bytes_text(gather.bytes_sent), gather_text(report, gather)));
+}
+
 std::string to_table(const RunReport& report) {
   std::string text;
   auto row = [&](std::string_view what, const std::string& value, const std::string& note = "") {
@@ -193,6 +218,8 @@ std::string to_table(const RunReport& report) {
                                                               time_text(report.exchange_seconds),
                                                               time_text(report.exposed_seconds))
                                                 : ""));
+  for (const Gather& gather : dear_gathers(report))
+    row("gather", bytes_text(gather.bytes_sent), gather_text(report, gather));
   if (report.likely_seconds > 0)
     row("expected", time_text(report.likely_seconds),
         "per update, at the speed that such kernels usually reach");
@@ -298,6 +325,13 @@ std::string to_json(const RunReport& report) {
     for (const Exchange& each : report.exchanges)
       exchanges.push_back(
           {{"op", each.op}, {"count", each.count}, {"bytes_sent", each.bytes_sent}});
+    json gathers = json::array();
+    for (const Gather& each : report.gathers)
+      gathers.push_back({{"op", each.op},
+                         {"module", each.module},
+                         {"bytes_sent", each.bytes_sent},
+                         {"seconds", each.seconds}});
+    all["gathers"] = std::move(gathers);
     all["ranks"] = report.ranks;
     all["link"] = report.link;
     all["exchanges"] = std::move(exchanges);

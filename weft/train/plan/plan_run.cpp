@@ -170,6 +170,7 @@ std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& ma
   std::string quicker;
   if (found.recompute_price() > dear)
     quicker = quicker_changes(run, found.memory_there(), began, found.expected_seconds());
+  refuse_gathers(run.experiment.recipe, make_report(run.experiment, found));
   std::unique_ptr<PlannedRun> result = planned(std::move(run), std::move(found));
   result->report.quicker = std::move(quicker);
   return result;

@@ -43,6 +43,14 @@ struct RunReport : PlanAnswer {
   double expected_total_seconds() const { return expected_seconds() * static_cast<double>(steps); }
 };
 
+// Returns what the ranks gather for operations that are not computed in parts, where it takes more
+// than 1 % of an update, or where times are unknown.
+std::vector<Gather> dear_gathers(const RunReport& report);
+// Returns "sent by each rank per update for sort (layers.0.moe), which is not computed in
+// parts: 3.1 % of an update".
+std::string gather_text(const RunReport& report, const Gather& gather);
+// Throws Error(usage) for the first gather, dear or not, where the recipe has parallel.strict.
+void refuse_gathers(const Recipe& recipe, const RunReport& report);
 RunReport make_report(const Experiment& experiment, PlanAnswer answer);
 std::string to_table(const RunReport& report);
 // Returns "each epoch leaves out 1 of 16 samples, which are no whole batch of 5"; "" for none.

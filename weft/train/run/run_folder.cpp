@@ -45,6 +45,11 @@ constexpr size_t log_limit = size_t{1} << 30;  // bytes
 constexpr std::string_view parts_of_runs[] = {"recipe.yaml", "plan.json", "log.jsonl",
                                               "blackbox.json", "checkpoints"};
 
+bool is_part_of_run(const std::string& name) {
+  return std::ranges::find(parts_of_runs, name) != std::end(parts_of_runs) ||
+         (name.starts_with("trace-r") && name.ends_with(".json"));
+}
+
 // Returns whether a killed process left this file or folder while writing it. A run with such a
 // name was set aside by --overwrite and is not a leftover.
 bool is_leftover(const fs::path& path) {
@@ -74,9 +79,7 @@ void check_may_be_replaced(const fs::path& folder, std::string_view flag) {
                 folder.string(), flag);
   std::string foreign = foreign_among_checkpoints(folder.string());
   for (const auto& entry : fs::directory_iterator(folder, error))
-    if (std::ranges::find(parts_of_runs, entry.path().filename().string()) ==
-            std::end(parts_of_runs) &&
-        !is_leftover(entry.path()))
+    if (!is_part_of_run(entry.path().filename().string()) && !is_leftover(entry.path()))
       foreign = entry.path().string();
   if (!foreign.empty())
     throw Error(ErrorKind::usage,

@@ -31,6 +31,7 @@
 #include "weft/train/run/ranks.h"
 #include "weft/train/run/run_folder.h"
 #include "weft/train/run/signals.h"
+#include "weft/train/run/step_trace.h"
 #include "weft/train/task/model_format.h"
 
 namespace weft::train {
@@ -183,6 +184,7 @@ class Trainer {
       progress_.data_fingerprint = experiment_.data_fingerprint();
     }
     must_be_alike(experiment_, steps_);
+    refuse_gathers(recipe(), plan_);
     equal_at_ = progress_.step;
     on_first_rank([&] {
       check_room();
@@ -203,6 +205,7 @@ class Trainer {
                                          : fmt::format("resumed from {}\n", checkpoint));
     result_.run_folder = folder_.path();
     result_.evaluation.score_name = experiment_.score_name();
+    if (recipe()->log.trace) trace_.emplace(steps_);
     first_step_ = progress_.step;
     line_step_ = progress_.step;
     device_joules_before_ = meters().read().joules;
@@ -251,6 +254,9 @@ class Trainer {
       reporter_->event(progress_.step, event);
     double before = now();
     if (!loader_.next(batch_)) loader_.next(batch_);  // next epoch
+    if (trace_)
+      trace_->before_update(progress_.step - first_step_, world().rank(),
+                            fmt::format("{}/trace-r{}.json", folder_.path(), world().rank()));
     steps_.run(batch_.inputs, batch_.labels);
     folder_.commit();
     ++progress_.step;
@@ -533,6 +539,7 @@ class Trainer {
   RunReport plan_;
   data::Loader loader_;
   data::Batch batch_;
+  std::optional<StepTrace> trace_;
   std::string best_by_;
   std::unique_ptr<Reporter> reporter_;
   Progress progress_;
