@@ -10,6 +10,7 @@
 #include <fstream>
 #include <memory>
 #include <sys/syscall.h>
+#include <string_view>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -20,6 +21,8 @@
 
 namespace weft::comm {
 namespace {
+constexpr std::string_view uninterruptible = "in a system call that cannot be interrupted";
+
 // The interrupted thread writes its frames here; signal handlers reach only what is static.
 struct Frames {
   std::array<void*, 64> addresses{};
@@ -64,18 +67,18 @@ std::string state_of(const std::string& thread) {
     case 'R':
       return "running";
     case 'D':
-      return "in a system call that cannot be interrupted";
+      return std::string(uninterruptible);
     default:
       return "waiting";
   }
 }
 
-// Returns the frames of a thread; empty where it does not answer.
-std::string stack_of(pid_t thread, int signal) {
+// Returns the frames of a thread; empty where it does not answer within `most` milliseconds.
+std::string stack_of(pid_t thread, int signal, int most) {
   frames.count = -1;
   if (syscall(SYS_tgkill, getpid(), thread, signal) != 0) return "";
   for (int wait = 0; frames.count < 0; ++wait) {
-    if (wait == 100) return "";  // it blocks the signal
+    if (wait == most) return "";  // it blocks the signal
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   std::string text;
@@ -107,7 +110,9 @@ std::string stacks() {
     const std::string thread = entry.path().filename().string();
     const pid_t number = std::atoi(thread.c_str());
     if (number == self || ++count > most_threads) continue;
-    const std::string state = state_of(thread), stack = stack_of(number, signal);
+    const std::string state = state_of(thread);
+    // A thread that writes a file answers once the disk has it.
+    const std::string stack = stack_of(number, signal, state == uninterruptible ? 2000 : 100);
     text +=
         fmt::format("thread {} {}, {}\n{}", thread, word_of("/proc/self/task/" + thread + "/comm"),
                     state, stack.empty() ? "  (it blocks signals)\n" : stack);
