@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <sys/syscall.h>
 #include <string_view>
+#include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>

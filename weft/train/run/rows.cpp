@@ -25,7 +25,7 @@ Tensor rows_of(const Tensor& whole, int64_t from, int64_t rows) {
   return tensor_over(std::make_shared<Tensor>(whole), part.data, part.type);
 }
 
-const Tensor& show_rows(Tensor& view, const Tensor& whole, int64_t from, int64_t rows) {
+Tensor show_rows(Tensor& view, const Tensor& whole, int64_t from, int64_t rows) {
   if (rows == whole.dim(0)) return whole;
   const Rows part = rows_in(whole, from, rows);
   if (!view.defined() || view.type() != part.type)

@@ -12,6 +12,6 @@ namespace weft::train {
 Tensor rows_of(const Tensor& whole, int64_t from, int64_t rows);
 // Makes `view` these rows and returns it, without an allocation where it was rows of such a batch
 // before. It is valid as long as the caller holds the batch. All rows are the batch itself.
-const Tensor& show_rows(Tensor& view, const Tensor& whole, int64_t from, int64_t rows);
+Tensor show_rows(Tensor& view, const Tensor& whole, int64_t from, int64_t rows);
 
 }  // namespace weft::train
