@@ -118,12 +118,9 @@ class GatherRound : public HostsRound {
       });
     messages_.await(*this);
     messages_.give_back(std::exchange(rows_, nullptr));
-    if (is_common_) return;
-    if (shown() != result_) copy_column(shown(), neighbours_.rank());
-    neighbours_.wait_for(landed, sequence_);
-    for_neighbours([&](int number) { copy_column(shown_by(number), number); });
+    if (!is_common_) copy_columns();
   }
-  void copy_column(const std::byte* from, int number) const {
+  void copy_column(const std::byte* from, int number) const override {
     const int64_t part = work_.elements / work_.outer / work_.ranks;
     for_other_hosts([&](int host) {
       const int64_t rank = hosts_.rank_of(host, number);
@@ -142,14 +139,13 @@ class GatherRound : public HostsRound {
 }  // namespace
 
 Hosts::Hosts(const Peers& peers, int per_host, const std::shared_ptr<MpiLibrary>& mpi)
-    : peers_(peers), neighbours_(on_host(peers, per_host)), messages_(peers, mpi) {
-  peers.describe(names_.words());
-  neighbours_.work_while_waiting([this] { messages_.poll(); });
+    : MessageCommunicator(peers, mpi), neighbours_(on_host(peers, per_host)) {
+  neighbours_.work_while_waiting([this] { poll(); });
 }
 
 Communicator::Exchange Hosts::compile(const Plan& plan, const Launch& launch) {
   check_collectives(plan);
-  const CollectiveWork work(launch, peers_.rank, peers_.size);
+  const CollectiveWork work(launch, peers().rank, peers().size);
   const bool is_used = is_used_under_way(plan, launch);
   std::shared_ptr<HostsRound> round;
   if (work.is_small())

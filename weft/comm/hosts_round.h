@@ -9,21 +9,17 @@
 #include <vector>
 
 #include "weft/base/error.h"
-#include "weft/comm/messages.h"
+#include "weft/comm/message_communicator.h"
 #include "weft/comm/neighbours.h"
 #include "weft/comm/round.h"
-#include "weft/device/communicator.h"
 
 namespace weft::comm {
 
 // Ranks with one number in their hosts are a column, along which messages go.
-class Hosts : public Communicator {
+class Hosts : public MessageCommunicator {
  public:
   Hosts(const Peers& peers, int per_host, const std::shared_ptr<MpiLibrary>& mpi);
 
-  std::vector<std::string> exchange(const std::string& mine) override {
-    return peers_.exchange(mine);
-  }
   std::shared_ptr<Buffer> allocate(size_t bytes) override { return neighbours_.allocate(bytes); }
   std::shared_ptr<Buffer> allocate_common(size_t bytes) override {
     return neighbours_.allocate_common(bytes);
@@ -31,37 +27,16 @@ class Hosts : public Communicator {
   bool is_common(const void* address) const override { return neighbours_.is_common(address); }
   size_t resident_beside_own() const override { return neighbours_.resident_beside_own(); }
   Exchange compile(const Plan& plan, const Launch& launch) override;
-  void poll() override { messages_.poll(); }
 
-  const Peers& peers() const { return peers_; }
   Neighbours& neighbours() { return neighbours_; }
-  Messages& messages() { return messages_; }
-  int count() const { return peers_.size / per_host(); }
+  int count() const { return peers().size / per_host(); }
   int per_host() const { return neighbours_.size(); }
-  int host() const { return peers_.rank / per_host(); }
+  int host() const { return peers().rank / per_host(); }
   int rank_of(int host, int number) const { return host * per_host() + number; }
   int in_column(int host) const { return rank_of(host, neighbours_.rank()); }
 
-  uint64_t begins(const std::string& name) {
-    const uint64_t sequence = neighbours_.next();
-    names_.note(sequence, name);
-    peers_.begins(sequence);
-    return sequence;
-  }
-  void begins(MessageRound& round) {
-    messages_.begins(round);
-    is_under_way_ = true;
-  }
-  void ends(MessageRound& round) {
-    messages_.ends(round);
-    is_under_way_ = messages_.is_under_way();
-  }
-
  private:
-  Peers peers_;
   Neighbours neighbours_;
-  Messages messages_;
-  CollectiveNames names_;
 };
 
 // A HostsRound is one collective of a plan.
@@ -84,17 +59,12 @@ class HostsRound : public MessageRound {
     operand_ = static_cast<const std::byte*>(operand) + work_.operand_at;
     result_ = static_cast<std::byte*>(result) + work_.result_at;
     is_common_ = work_.what.kind == Collective::Kind::all_gather && neighbours_.is_common(result_);
-    sequence_ = hosts_.begins(work_.name);
-    if (page_ != nullptr) {
-      std::byte* const copy = neighbours_.renew(*page_, sequence_) + in_page(hosts_.host());
-      std::memcpy(copy, operand_, work_.operand_bytes);
-      operand_ = copy;
-    }
-    Board::Entry& own = neighbours_.entry(neighbours_.rank(), sequence_);
-    own.operand = neighbours_.memory().offset(operand_);
-    own.result = neighbours_.memory().offset(shown());
-    WEFT_ASSERT(own.operand >= 0, "an operand that no other rank can read");
-    neighbours_.announce(&Board::Entry::ready, sequence_);
+    sequence_ = neighbours_.next();
+    hosts_.begins(sequence_, work_.name);
+    if (page_ != nullptr)
+      operand_ = neighbours_.copied(*page_, sequence_, {operand_, work_.operand_bytes},
+                                    in_page(hosts_.host()));
+    neighbours_.publish(sequence_, operand_, shown());
     may_write_ = !is_used_under_way_;
     has_landed_ = false;
     hosts_.begins(*this);
@@ -102,12 +72,7 @@ class HostsRound : public MessageRound {
   }
   void end() {
     hosts_.peers().awaits(sequence_);
-    if (is_common_ && is_used_under_way_) {
-      neighbours_.announce(&Board::Entry::summed, sequence_);
-      neighbours_.wait_for(&Board::Entry::summed, sequence_);
-    } else {
-      neighbours_.wait_for(&Board::Entry::ready, sequence_);
-    }
+    neighbours_.await_operands(sequence_, is_common_ && is_used_under_way_);
     may_write_ = true;
     take();
     neighbours_.announce(&Board::Entry::done, sequence_);
@@ -116,10 +81,7 @@ class HostsRound : public MessageRound {
   }
   // Copied operands are not read in their place.
   void settle() {
-    if (work_.is_small() && !is_common_) return;
-    hosts_.peers().awaits(sequence_);
-    neighbours_.wait_for(&Board::Entry::done, sequence_);
-    hosts_.peers().goes_on();
+    if (!work_.is_small() || is_common_) neighbours_.settle(sequence_);
   }
 
  protected:
@@ -127,6 +89,8 @@ class HostsRound : public MessageRound {
   virtual void post() = 0;
   // Brings the result into its place, once all ranks of the host have begun.
   virtual void take() = 0;
+  // Copies what has landed for a column from where its rank shows it.
+  virtual void copy_column(const std::byte* /*from*/, int /*number*/) const {}
   // Where the others read what lands in this rank's memory.
   virtual std::byte* shown() { return result_; }
 
@@ -140,6 +104,11 @@ class HostsRound : public MessageRound {
   // Returns whether the result may be written: no launch of a rank that it belongs to reads it.
   bool may_write() const {
     return may_write_ && (!is_common_ || neighbours_.have_announced(ready, sequence_));
+  }
+  void copy_columns() {
+    if (shown() != result_) copy_column(shown(), neighbours_.rank());
+    neighbours_.wait_for(landed, sequence_);
+    for_neighbours([&](int number) { copy_column(shown_by(number), number); });
   }
   // Tells the neighbours, once, that this rank has what it gets from other hosts.
   void land() {

@@ -127,12 +127,9 @@ class SumRound : public HostsRound {
     messages_.await(*this);
     messages_.give_back(std::exchange(column_, nullptr));
     messages_.give_back(std::exchange(scattered_, nullptr));
-    if (is_scattered_) return;
-    if (shown() != result_) copy_column(shown(), neighbours_.rank());
-    neighbours_.wait_for(landed, sequence_);
-    for_neighbours([&](int number) { copy_column(shown_by(number), number); });
+    if (!is_scattered_) copy_columns();
   }
-  void copy_column(const std::byte* from, int number) const {
+  void copy_column(const std::byte* from, int number) const override {
     work_.copy_elements(result_, from, column_begin(number), column_begin(number + 1));
   }
   std::byte* shown() override { return is_scattered_ ? result_ : readable_result(); }

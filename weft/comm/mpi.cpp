@@ -4,48 +4,22 @@
 #include <utility>
 #include <vector>
 
-#include "weft/comm/messages.h"
-#include "weft/comm/round.h"
+#include "weft/comm/message_communicator.h"
 
 namespace weft::comm {
 namespace {
-class MpiRound;
-
-class Mpi : public Communicator {
+class Mpi : public MessageCommunicator {
  public:
-  Mpi(const Peers& peers, const std::shared_ptr<MpiLibrary>& mpi)
-      : peers_(peers), messages_(peers, mpi) {
-    peers.describe(names_.words());
-  }
+  using MessageCommunicator::MessageCommunicator;
 
-  std::vector<std::string> exchange(const std::string& mine) override {
-    return peers_.exchange(mine);
-  }
   std::shared_ptr<Buffer> allocate(size_t bytes) override { return Buffer::allocate(bytes); }
   std::shared_ptr<Buffer> allocate_common(size_t) override { return nullptr; }
   bool is_common(const void*) const override { return false; }
   Exchange compile(const Plan& plan, const Launch& launch) override;
-  void poll() override { messages_.poll(); }
 
-  const Peers& peers() const { return peers_; }
-  Messages& messages() { return messages_; }
-
-  uint64_t begins(MessageRound& round, const std::string& name) {
-    names_.note(++sequence_, name);
-    peers_.begins(sequence_);
-    messages_.begins(round);
-    is_under_way_ = true;
-    return sequence_;
-  }
-  void ends(MessageRound& round) {
-    messages_.ends(round);
-    is_under_way_ = messages_.is_under_way();
-  }
+  uint64_t next() { return ++sequence_; }
 
  private:
-  Peers peers_;
-  Messages messages_;
-  CollectiveNames names_;
   uint64_t sequence_ = 0;
 };
 
@@ -67,7 +41,9 @@ class MpiRound : public MessageRound {
   void begin(const void* operand, void* result) {
     operand_ = static_cast<const std::byte*>(operand) + work_.operand_at;
     result_ = static_cast<std::byte*>(result) + work_.result_at;
-    sequence_ = ranks_.begins(*this, work_.name);
+    sequence_ = ranks_.next();
+    ranks_.begins(sequence_, work_.name);
+    ranks_.begins(*this);
     phase_ = Phase::exchanging;
     may_write_ = !is_used_under_way_;
     exchange();

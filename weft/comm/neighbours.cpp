@@ -104,16 +104,38 @@ std::shared_ptr<Neighbours::Page> Neighbours::take_page(size_t bytes) {
   return page;
 }
 
-std::byte* Neighbours::renew(Page& page, uint64_t sequence) const {
+const std::byte* Neighbours::copied(Page& page, uint64_t sequence,
+                                    std::span<const std::byte> operand, int64_t place) const {
   const uint64_t last = std::exchange(page.last, sequence);
   if (last > 0) wait_for(&Board::Entry::done, last);
-  return page.memory;
+  std::memcpy(page.memory + place, operand.data(), operand.size());
+  return page.memory + place;
 }
 
 uint64_t Neighbours::next() {
   ++sequence_;
   if (sequence_ > most_under_way) wait_for(&Board::Entry::done, sequence_ - most_under_way);
   return sequence_;
+}
+
+void Neighbours::publish(uint64_t sequence, const std::byte* operand,
+                         const std::byte* result) const {
+  Board::Entry& own = entry(rank(), sequence);
+  own.operand = memory_->offset(operand);
+  own.result = memory_->offset(result);
+  WEFT_ASSERT(own.operand >= 0, "an operand that no other rank can read");
+  announce(&Board::Entry::ready, sequence);
+}
+
+void Neighbours::await_operands(uint64_t sequence, bool replaces) const {
+  if (replaces) announce(&Board::Entry::summed, sequence);
+  wait_for(replaces ? &Board::Entry::summed : &Board::Entry::ready, sequence);
+}
+
+void Neighbours::settle(uint64_t sequence) const {
+  peers_.awaits(sequence);
+  wait_for(&Board::Entry::done, sequence);
+  peers_.goes_on();
 }
 
 void Neighbours::announce(Progress what, uint64_t sequence) const {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,8 +56,18 @@ class Neighbours {
   };
   // Returns a page for a collective of a plan, which goes back with it. All pages have equal bytes.
   std::shared_ptr<Page> take_page(size_t bytes);
-  // Returns the memory of a page for its next run, once all ranks have read that of its last one.
-  std::byte* renew(Page& page, uint64_t sequence) const;
+  // Copies an operand to `place` in a page, once all ranks have read its last ones. Returns the
+  // copy.
+  const std::byte* copied(Page& page, uint64_t sequence, std::span<const std::byte> operand,
+                          int64_t place = 0) const;
+  // Begins a collective: the others may read its operand, and later its result if it is in the
+  // memory that they can read.
+  void publish(uint64_t sequence, const std::byte* operand, const std::byte* result) const;
+  // Waits until all ranks have begun a collective, and are past what they do before its await
+  // where its result `replaces` what they read there.
+  void await_operands(uint64_t sequence, bool replaces) const;
+  // Waits until all ranks have ended a collective.
+  void settle(uint64_t sequence) const;
   void announce(Progress what, uint64_t sequence) const;
   // Waits until all other ranks have announced it.
   void wait_for(Progress what, uint64_t sequence) const;

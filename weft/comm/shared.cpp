@@ -57,16 +57,8 @@ class Round {
     is_common_ = work_.what.kind == Collective::Kind::all_gather && ranks_.is_common(result_);
     sequence_ = communicator_.begins(work_.name);
     own_ = static_cast<const std::byte*>(operand) + work_.operand_at;
-    if (page_ != nullptr) {
-      std::byte* const copy = ranks_.renew(*page_, sequence_);
-      std::memcpy(copy, own_, work_.operand_bytes);
-      own_ = copy;
-    }
-    Board::Entry& own = ranks_.entry(ranks_.rank(), sequence_);
-    own.operand = ranks_.memory().offset(own_);
-    own.result = ranks_.memory().offset(result_);
-    WEFT_ASSERT(own.operand >= 0, "an operand that no other rank can read");
-    ranks_.announce(&Board::Entry::ready, sequence_);
+    if (page_ != nullptr) own_ = ranks_.copied(*page_, sequence_, {own_, work_.operand_bytes});
+    ranks_.publish(sequence_, own_, result_);
   }
 
   void end() {
@@ -81,15 +73,12 @@ class Round {
 
   // Copied operands are not read in their place.
   void settle() {
-    if (work_.is_small() && !is_common_) return;
-    ranks_.peers().awaits(sequence_);
-    ranks_.wait_for(&Board::Entry::done, sequence_);
-    ranks_.peers().goes_on();
+    if (!work_.is_small() || is_common_) ranks_.settle(sequence_);
   }
 
  private:
   void exchange() {
-    ranks_.wait_for(&Board::Entry::ready, sequence_);
+    ranks_.await_operands(sequence_, false);
     for (int rank = 0; rank < ranks_.size(); ++rank)
       addresses_[static_cast<size_t>(rank)] =
           ranks_.memory_of(rank) + ranks_.entry(rank, sequence_).operand;
@@ -110,8 +99,7 @@ class Round {
   }
   // Each rank writes its part of a variable that all of them read, once none reads the old one.
   void fill_common() const {
-    if (is_used_under_way_) ranks_.announce(&Board::Entry::summed, sequence_);
-    ranks_.wait_for(is_used_under_way_ ? &Board::Entry::summed : &Board::Entry::ready, sequence_);
+    ranks_.await_operands(sequence_, is_used_under_way_);
     work_.gather_part(result_, own_, ranks_.rank());
   }
   // Each rank sums a part and reads the other parts, as nobody else writes its memory.
