@@ -8,34 +8,11 @@
 
 #include "weft/device/link.h"
 #include "weft/io/files.h"
-#include "weft/io/json.h"
+#include "weft/io/trace_events.h"
 
 namespace weft::train {
 namespace {
 using nlohmann::json;
-constexpr int kernels = 1, exchanges = 2;  // lanes
-
-double microseconds(double seconds) { return 1e6 * seconds; }
-
-json lane(int rank, int number, const char* name) {
-  return {{"name", "thread_name"},
-          {"ph", "M"},
-          {"pid", rank},
-          {"tid", number},
-          {"args", {{"name", name}}}};
-}
-// Exchanges overlap each other, as only asynchronous events of a lane may.
-json end_of_exchange(const Launch& collective, int rank, const char* phase, size_t id,
-                     double seconds) {
-  return {{"name", collective.kernel},
-          {"cat", "exchange"},
-          {"ph", phase},
-          {"id", fmt::format("{}.{}", rank, id)},
-          {"ts", microseconds(seconds)},
-          {"pid", rank},
-          {"tid", exchanges},
-          {"args", {{"module", collective.module}, {"bytes_sent", bytes_sent(collective)}}}};
-}
 std::string_view category(const Launch& launch) {
   switch (launch.kind) {
     case Launch::Kind::collective:
@@ -70,7 +47,10 @@ void StepTrace::end() {
 }
 
 std::string StepTrace::text(int rank) const {
-  json all = json::array({lane(rank, kernels, "kernels"), lane(rank, exchanges, "exchanges")});
+  const io::TraceLane kernels{.process = rank, .thread = 1},
+      exchanges{.process = rank, .thread = 2};
+  json all = json::array({io::trace_name(kernels, "thread_name", "kernels"),
+                          io::trace_name(exchanges, "thread_name", "exchanges")});
   struct Begun {
     const Launch* collective;
     double begin;
@@ -79,26 +59,23 @@ std::string StepTrace::text(int rank) const {
   size_t exchanged = 0;
   for (const Event& event : events_) {
     const Launch& launch = event.plan->launches[event.launch];
-    all.push_back({{"name", launch.kernel},
-                   {"cat", category(launch)},
-                   {"ph", "X"},
-                   {"ts", microseconds(event.begin)},
-                   {"dur", microseconds(event.seconds)},
-                   {"pid", rank},
-                   {"tid", kernels},
-                   {"args", {{"module", launch.module}, {"launch", event.launch}}}});
+    all.push_back(io::trace_event(kernels,
+                                  {launch.kernel, category(launch), event.begin, event.seconds},
+                                  {{"module", launch.module}, {"launch", event.launch}}));
     if (launch.kind == Launch::Kind::collective)
       begun[launch.results[0].at.slot] = {&launch, event.begin};
     if (launch.kind != Launch::Kind::await) continue;
     const auto found = begun.find(launch.operands[0].at.slot);
     if (found == begun.end()) continue;  // of a transfer
     const auto& [collective, from] = found->second;
-    all.push_back(end_of_exchange(*collective, rank, "b", exchanged, from));
-    all.push_back(
-        end_of_exchange(*collective, rank, "e", exchanged++, event.begin + event.seconds));
+    // Exchanges overlap each other.
+    io::add_overlapping(all, exchanges,
+                        {collective->kernel, "exchange", from, event.begin + event.seconds - from},
+                        fmt::format("{}.{}", rank, exchanged++),
+                        {{"module", collective->module}, {"bytes_sent", bytes_sent(*collective)}});
     begun.erase(found);
   }
-  return io::json_text(json{{"traceEvents", std::move(all)}, {"displayTimeUnit", "ms"}}) + "\n";
+  return io::trace_text(std::move(all));
 }
 
 }  // namespace weft::train
