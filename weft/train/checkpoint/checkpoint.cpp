@@ -35,7 +35,7 @@ void share_checkpoint(const Experiment& experiment, const Progress& progress) {
   writer.follow();
 }
 
-void abandon_checkpoint(const Experiment& experiment, const std::string& error) {
+void release_ranks(const Experiment& experiment, const std::string& error) {
   if (experiment.ranks() > 1) CheckpointWriter("", experiment.mesh.get()).release(error);
 }
 
@@ -49,9 +49,9 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
     whole.commit();
     io::replace_link(join(folder, "latest"), name);
     if (best) io::replace_link(join(folder, "best"), name);
-    if (experiment.ranks() > 1) CheckpointWriter("", experiment.mesh.get()).release();
+    release_ranks(experiment, "");
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::failed) abandon_checkpoint(experiment, error.what());
+    if (error.kind() == ErrorKind::failed) release_ranks(experiment, error.what());
     throw Error(error.kind(), "checkpoint of step {}: {}{}", progress.step, error.what(),
                 list_checkpoints(run_folder).empty() ? none_is_saved(run_folder)
                                                      : " Earlier checkpoints are intact.");

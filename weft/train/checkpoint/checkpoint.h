@@ -61,9 +61,9 @@ std::string none_is_saved(const std::string& run_folder);
 // Writes this rank's share of the checkpoint that the first of several ranks saves at the same
 // time. Throws the first rank's Error(failed).
 void share_checkpoint(const Experiment& experiment, const Progress& progress);
-// On the first of several ranks: lets the others go on where it saves no checkpoint. They throw
-// this error.
-void abandon_checkpoint(const Experiment& experiment, const std::string& error);
+// On the first of several ranks: lets the others go on, who wait in share_checkpoint(). They throw
+// the error, unless it is "".
+void release_ranks(const Experiment& experiment, const std::string& error);
 // Saves under RUN/checkpoints and returns the folder. Moves the link `latest`, and `best` if `best`
 // is set; removes checkpoints older than the `keep_last` newest, except the best. Throws
 // Error(failed) if the disk is full or not writable; earlier checkpoints remain.

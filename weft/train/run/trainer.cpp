@@ -445,7 +445,7 @@ class Trainer {
       result_.run_folder = folder_.path();
       reporter_->open_log(folder_.log_path());
     } catch (const Error& error) {
-      if (error.kind() == ErrorKind::failed) abandon_checkpoint(experiment_, error.what());
+      if (error.kind() == ErrorKind::failed) release_ranks(experiment_, error.what());
       throw Error(error.kind(), "checkpoint of step {}: {}{}", progress_.step, error.what(),
                   none_is_saved(folder_.path()));
     }
