@@ -147,6 +147,8 @@ void combine_between(const Ends& ends, std::span<const std::byte* const> operand
 }
 }  // namespace
 
+void end_streams() { _mm_sfence(); }
+
 void combine(std::span<const std::byte* const> operands, std::byte* result, int64_t from,
              int64_t to, DType dtype, std::string_view operation, Stores stores) {
   std::byte* const at = result + from * static_cast<int64_t>(size_of(dtype));
@@ -174,7 +176,6 @@ void copy(std::byte* to, const std::byte* from, size_t bytes, Stores stores) {
       _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
                        _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
     std::memcpy(to + at, from + at, bytes - at);
-    _mm_sfence();
   } else {
     std::memcpy(to, from, bytes);
   }

@@ -10,8 +10,12 @@
 
 namespace weft::comm {
 
-// Streamed stores leave the caches alone, and do not read from memory what they overwrite.
+// Streamed stores leave the caches alone, and do not read from memory what they overwrite. They end
+// with end_streams().
 enum class Stores { cached, streamed };
+// Orders the streamed stores of this thread before all that it stores later. It waits for memory,
+// so that a row is too little for a call.
+void end_streams();
 
 // Combines elements [from, to) of several operands, in their order: ((x0 + x1) + x2) + ... Floats
 // of 16 bits are combined in float32 and rounded once. The result may be one of the operands.

@@ -9,6 +9,14 @@ namespace weft::comm {
 namespace {
 constexpr int64_t line = 64;                 // elements, so that parts begin on cache lines
 constexpr int64_t least_streamed = 1 << 20;  // bytes of results that no cache need hold
+// The prefetcher of the hardware begins anew with each row, so that short ones wait for memory.
+constexpr int64_t short_row = 16 << 10;  // bytes
+constexpr int64_t rows_ahead = 2;
+
+void prefetch(const std::byte* from, int64_t bytes) {
+  constexpr int64_t cache_line = 64;
+  for (int64_t at = 0; at < bytes; at += cache_line) __builtin_prefetch(from + at, 0, 2);
+}
 }  // namespace
 
 std::function<std::string(uint64_t)> CollectiveNames::words() const {
@@ -52,9 +60,8 @@ void CollectiveWork::gather_part(std::byte* result, const std::byte* operand, in
 
 void CollectiveWork::sum(std::span<const std::byte* const> operands, std::byte* result,
                          int64_t from, int64_t to) const {
-  parallel_for((to - from + sum_grain - 1) / sum_grain, [&](int64_t first, int64_t last) {
-    combine(operands, result, from + first * sum_grain, std::min(to, from + last * sum_grain),
-            dtype, what.combine, stores());
+  for_rows(from, to, to, [&](int64_t, int64_t begin, int64_t end) {
+    combine(operands, result, begin, end, dtype, what.combine, stores());
   });
 }
 
@@ -62,7 +69,10 @@ void CollectiveWork::sum_own_part(std::span<const std::byte* const> operands,
                                   std::byte* result) const {
   const int64_t part = elements / outer;
   for_rows(0, outer * part, part, [&](int64_t i, int64_t from, int64_t to) {
-    const int64_t begin = (i * ranks + rank) * part;
+    const int64_t begin = (i * ranks + rank) * part, ahead = rows_ahead * ranks * part;
+    if (bytes(part) <= short_row && i + rows_ahead < outer)
+      for (const std::byte* operand : operands)
+        prefetch(operand + bytes(begin + ahead + from), bytes(to - from));
     combine(operands, result + bytes(i * part - begin), begin + from, begin + to, dtype,
             what.combine, stores());
   });

@@ -78,6 +78,7 @@ void for_rows(int64_t first, int64_t end, int64_t row, F body) {
       body(i, from, to);
       at += to - from;
     }
+    end_streams();
   });
 }
 
