@@ -14,6 +14,7 @@
 namespace weft {
 
 class Communicator;
+struct Link;
 struct VariableState;
 
 // The axis of data parallelism: its ranks share out the samples of a batch.
@@ -33,6 +34,7 @@ struct Mesh {
   // `communicator` exchanges values with the other ranks (device/communicator.h); null: steps are
   // only planned.
   std::shared_ptr<Communicator> communicator = nullptr;
+  const Link* link = nullptr;  // what joins the ranks (device/link.h); null: what usually does
 
   // Return the number of ranks along an axis and this rank's place among them; 1 and 0 for an axis
   // that the mesh lacks.

@@ -7,6 +7,7 @@
 #include "weft/base/host/stopwatch.h"
 #include "weft/base/logging.h"
 #include "weft/base/memory/device_memory.h"
+#include "weft/device/link.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/memory/launches.h"
 #include "weft/passes/passes.h"
@@ -137,7 +138,12 @@ BoundPlan bound_plan(const Graph& graph, PassOptions options) {
   for (const PassDef& pass : passes())
     if (pass.off != nullptr && options.skips(pass.name)) pass.off(options.step);
   if (!options.fault.empty()) check_fault(options.fault);
-  if (options.may_drop()) options.machine = options.library->meters().spec();
+  const std::shared_ptr<const Mesh>& mesh = options.step.mesh;
+  if (options.may_drop() || mesh) options.machine = options.library->meters().spec();
+  if (mesh)
+    options.machine.link = mesh->link != nullptr
+                               ? mesh->link
+                               : &usual_link(options.machine.name, mesh->size(data_axis));
   logging::LongWork planning("planning a step");
   Runner run(options, planning);
   Graph step = run.always("modules", mark_modules, graph);

@@ -5,6 +5,7 @@
 #include "weft/base/logging.h"
 #include "weft/base/memory/memory.h"
 #include "weft/data/masked.h"
+#include "weft/device/link.h"
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
 #include "weft/io/gguf.h"
@@ -343,6 +344,11 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
                         .target_units = parts.target_units,
                         .checkpoint_files = std::move(files)};
   experiment.mesh = options.mesh;
+  if (const std::optional<std::string>& link = recipe->parallel.link; link && options.mesh) {
+    Mesh joined = *options.mesh;
+    joined.link = find_link(*link);
+    experiment.mesh = std::make_shared<Mesh>(std::move(joined));
+  }
   experiment.micro_batch = micro_batch(recipe, experiment.ranks());
   experiment.eval_batch =
       recipe->eval.batch_size.has_value() ? *recipe->eval.batch_size : experiment.micro_batch;

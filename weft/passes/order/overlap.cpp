@@ -63,6 +63,9 @@ class Overlap {
     return launch_at(at).kind == Launch::Kind::transfer && !is_fetch(plan_, launch_at(at));
   }
   bool is_collective_at(int at) const { return launch_at(at).kind == Launch::Kind::collective; }
+  bool is_kernel_at(int at) const {
+    return launch_at(at).kind != Launch::Kind::transfer && !is_collective_at(at);
+  }
   int reader_of(int fetch) const {
     return first_reader_[index(memory_slot(plan_, launch_at(fetch)))];
   }
@@ -85,25 +88,30 @@ class Overlap {
       live_bytes_[index(granted.launch)] -= use_.bytes[index(granted.result_slot)];
   }
 
-  // A Race compares the time of the launches that a transfer passes with the time of all transfers
-  // among them that share its bandwidth.
+  // A Race compares the time of the kernels that a transfer or a collective passes with the time of
+  // all that share its bandwidth among them.
   class Race {
    public:
-    Race(const Overlap& launches, int transfer)
-        : launches_(launches), fetch_(launches.is_fetch_at(transfer)) {
-      needed_ = cost(launches_.launch_at(transfer), machine());
+    Race(const Overlap& launches, int mover) : launches_(launches), mover_(mover) {
+      needed_ = cost(launches_.launch_at(mover), machine());
     }
     bool won() const { return passed_ >= needed_; }
     void pass(int at) {
-      const bool transfer = launches_.launch_at(at).kind == Launch::Kind::transfer;
-      if (transfer && machine().both_ways && launches_.is_fetch_at(at) != fetch_) return;
-      (transfer ? needed_ : passed_) += cost(launches_.launch_at(at), machine());
+      if (launches_.is_kernel_at(at))
+        passed_ += cost(launches_.launch_at(at), machine());
+      else if (shares_bandwidth(at))
+        needed_ += cost(launches_.launch_at(at), machine());
     }
 
    private:
+    bool shares_bandwidth(int at) const {
+      if (launches_.is_collective_at(at) || launches_.is_collective_at(mover_))
+        return launches_.is_collective_at(at) && launches_.is_collective_at(mover_);
+      return !machine().both_ways || launches_.is_fetch_at(at) == launches_.is_fetch_at(mover_);
+    }
     const MachineSpec& machine() const { return launches_.options_.machine; }
     const Overlap& launches_;
-    bool fetch_;
+    int mover_;
     double needed_, passed_ = 0;
   };
 

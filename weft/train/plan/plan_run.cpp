@@ -103,8 +103,8 @@ MachineSpec with_link(const Experiment& experiment, MachineSpec machine) {
 }  // namespace
 
 const Link& link_of(const Experiment& experiment, std::string_view device) {
-  const std::optional<std::string>& asked = experiment.recipe->parallel.link;
-  return asked ? *find_link(*asked) : usual_link(device, experiment.ranks());
+  const Link* const asked = experiment.mesh == nullptr ? nullptr : experiment.mesh->link;
+  return asked != nullptr ? *asked : usual_link(device, experiment.ranks());
 }
 
 PlanQuestion question_of(const Experiment& experiment, const Steps& steps,
