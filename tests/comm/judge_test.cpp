@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "weft/comm/progress.h"
+
 using namespace weft::comm;
 
 namespace {
@@ -20,13 +22,19 @@ std::optional<Finding> after(Judge& judge, double seconds, const std::vector<Bea
   return std::nullopt;
 }
 
+// A rank that is still, and looks at the others if it awaits them.
 Beat stuck(uint64_t begun, uint64_t awaited, double still) {
   return {.step = 5,
           .begun = begun,
           .awaited = awaited,
           .is_paused = false,
           .still_seconds = still,
+          .blind_seconds = awaited > 0 ? 0 : still,
           .step_seconds = 0.1};
+}
+Beat blind(Beat beat, double seconds) {
+  beat.blind_seconds = seconds;
+  return beat;
 }
 }  // namespace
 
@@ -58,7 +66,7 @@ TEST_CASE("a rank that waits itself is not the culprit") {
 
 TEST_CASE("a rank that does not come to an exchange is hung, but none that waits itself") {
   const auto exchanging = [](uint64_t number) {
-    Beat beat = stuck(0, 0, 11);
+    Beat beat = blind(stuck(0, 0, 11), 0);
     beat.exchanged = beat.exchanging = number;
     return beat;
   };
@@ -95,6 +103,91 @@ TEST_CASE("a rank that has begun what others await, and waits for nobody, is hun
   CHECK(found->kind == Finding::Kind::hung);
   CHECK(found->rank == 1);
   CHECK(found->has_begun);
+}
+
+TEST_CASE("a rank that awaits a collective and does not look at the others is hung in it") {
+  const Beat waits = stuck(8, 8, 11);
+  Judge judge(3, patience);
+  CHECK(!after(judge, 5, {waits, blind(waits, 1), waits}));
+  CHECK(!after(judge, 5, {waits, blind(waits, 9), waits}));  // it may look again
+  const auto inside = after(judge, 1, {waits, blind(waits, 11), waits});
+  REQUIRE(inside);
+  CHECK(inside->kind == Finding::Kind::hung);
+  CHECK(inside->rank == 1);
+  CHECK(inside->has_begun);
+  CHECK(inside->waiting == 2);
+  // The others are further on, and await what it has not begun.
+  Judge behind(3, patience);
+  const Beat later = stuck(9, 9, 11);
+  const auto found = after(behind, 1, {later, later, blind(waits, 11)});
+  REQUIRE(found);
+  CHECK(found->rank == 2);
+  CHECK(found->awaited == 9);
+  CHECK(!found->has_begun);
+  CHECK(found->waiting == 2);
+}
+
+TEST_CASE("a rank that pauses is hung in a collective, too, after twice the time") {
+  const auto inside = [](double seconds) {
+    Beat beat = blind(stuck(8, 8, seconds), seconds);
+    beat.is_paused = true;  // its first step, say
+    return beat;
+  };
+  Judge judge(2, patience);
+  CHECK(!after(judge, 5, {stuck(8, 8, 19), inside(19)}));
+  const auto found = after(judge, 1, {stuck(8, 8, 19), inside(21)});
+  REQUIRE(found);
+  CHECK(found->kind == Finding::Kind::hung);
+  CHECK(found->rank == 1);
+}
+
+TEST_CASE("where no rank that awaits looks at the others, none is accused of that") {
+  const Beat waits = blind(stuck(8, 8, 15), 15);
+  Judge judge(2, patience);
+  CHECK(!after(judge, 1, {waits, waits}));
+  const auto nobody = after(judge, 1, {blind(stuck(8, 8, 21), 21), blind(stuck(8, 8, 21), 21)});
+  REQUIRE(nobody);
+  CHECK(nobody->kind == Finding::Kind::unknown);
+  Judge outside(2, patience);  // rank 1 has not begun it
+  const auto found = after(outside, 1, {waits, stuck(7, 0, 11)});
+  REQUIRE(found);
+  CHECK(found->rank == 1);
+}
+
+TEST_CASE("while a rank is quiet, no other is hung") {
+  Judge judge(3, patience);
+  std::optional<Finding> found;
+  for (double passed = 0; passed < 40 && !found; passed += tick_seconds) {
+    if (passed < 1) judge.hear(2, stuck(8, 8, 1));
+    judge.hear(0, stuck(8, 8, passed));
+    judge.hear(1, blind(stuck(8, 8, passed), passed));
+    found = judge.tick(true, runs);
+  }
+  REQUIRE(found);
+  CHECK(found->kind == Finding::Kind::silent);
+  CHECK(found->rank == 2);
+}
+
+TEST_CASE("a rank is blind from where it looks no more, and not while it awaits an exchange") {
+  Progress progress;
+  const auto pass = [&](double seconds, bool looks, bool in_time = true) {
+    for (double passed = 0; passed < seconds; passed += tick_seconds) {
+      if (looks) progress.looks();
+      progress.tick(in_time);
+    }
+    return progress.last();
+  };
+  progress.begins(8);
+  CHECK(pass(3, /*looks=*/true).blind_seconds > 2);  // it awaits nobody
+  progress.awaits(8);
+  CHECK(pass(5, true).blind_seconds == 0);
+  CHECK(pass(5, true).still_seconds > 9);
+  CHECK(pass(5, false, /*in_time=*/false).blind_seconds == 0);
+  CHECK(pass(5, false).blind_seconds == 5);
+  CHECK(pass(1, true).blind_seconds == 0);
+  progress.goes_on();
+  progress.exchange(/*begins=*/true);
+  CHECK(pass(5, false).blind_seconds == 0);
 }
 
 TEST_CASE("where all have begun, nobody is accused, and only after twice the time") {

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/comm/busy_loops.h"
+#include "tests/comm/fault_times.h"
 #include "tests/comm/ranks_program.h"
 #include "tests/support/exit_codes.h"
 #include "tests/support/program.h"
@@ -15,10 +16,11 @@ using namespace weft;
 using namespace weft::test;
 
 namespace {
-Outcome launch_four(const Workplace& place, const std::string& hang_seconds,
+Running launch_four(const Workplace& place, const std::string& hang_seconds,
                     const std::string& steps, const std::string& what, int rank) {
-  return place.weft({"launch", "-n", "4", "--oversubscribe", "--", ranks_program(), "counts", steps,
-                     hang_seconds, what, std::to_string(rank)});
+  return place.start(std::getenv("WEFT"),
+                     {"launch", "-n", "4", "--oversubscribe", "--", ranks_program(), "counts",
+                      steps, hang_seconds, what, std::to_string(rank)});
 }
 }  // namespace
 
@@ -32,6 +34,7 @@ TEST_CASE("of 50 faults of random ranks every one is named rightly") {
       {"stop", "is stopped"},
       {"throw", "failed with exit code 4"},
   }};
+  FaultTimes times;
   for (int64_t round = 0; round < 50; ++round) {
     const Workplace place;
     const auto& [what, how] = faults[static_cast<size_t>(round) % faults.size()];
@@ -39,7 +42,7 @@ TEST_CASE("of 50 faults of random ranks every one is named rightly") {
     const std::string steps = std::to_string(20 + philox_word({.seed = 2}, round) % 200);
     CAPTURE(what);
     CAPTURE(rank);
-    const Outcome outcome = launch_four(place, "2", steps, what, rank);
+    const Outcome outcome = times.wait(place, what, launch_four(place, "2", steps, what, rank));
     CAPTURE(outcome.err);
     CHECK(outcome.code == rank_lost);
     if (rank == 0 && std::string(what) == "throw") {
@@ -49,12 +52,13 @@ TEST_CASE("of 50 faults of random ranks every one is named rightly") {
       CHECK(says(outcome.err, how));
     }
   }
+  MESSAGE(times.text(), ", where 2 s without progress are a hang");
 }
 
 TEST_CASE("four ranks beside four busy loops end well") {
   const BusyLoops busy(4);
   const Workplace place;
-  const Outcome outcome = launch_four(place, "10", "20000", "slow", 2);
+  const Outcome outcome = launch_four(place, "10", "20000", "slow", 2).wait();
   CAPTURE(outcome.err);
   CHECK(outcome.code == 0);
 }

@@ -18,6 +18,7 @@ TEST_CASE("messages survive encoding") {
            .awaited = 2,
            .is_paused = false,
            .still_seconds = 0.25,
+           .blind_seconds = 0.5,
            .step_seconds = 1e-3,
            .busy_seconds = 3,
            .waited_seconds = 4},

@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/comm/busy_loops.h"
+#include "tests/comm/fault_times.h"
 #include "tests/comm/ranks_program.h"
 #include "tests/support/exit_codes.h"
 #include "tests/support/program.h"
@@ -47,8 +48,8 @@ struct Fault {
 struct GptPlace : Workplace {
   GptPlace() { write("gpt.yaml", recipe); }
 
-  Outcome train(int zero, const std::vector<std::string>& more,
-                const Environment& environment = {}) const {
+  Running start_training(int zero, const std::vector<std::string>& more,
+                         const Environment& environment = {}) const {
     std::vector<std::string> words = {"launch",
                                       "-n",
                                       "4",
@@ -58,7 +59,10 @@ struct GptPlace : Workplace {
                                       "--parallel.zero",
                                       std::to_string(zero)};
     words.insert(words.end(), more.begin(), more.end());
-    return weft(words, environment);
+    return start(std::getenv("WEFT"), words, environment);
+  }
+  Outcome train(int zero, const std::vector<std::string>& more) const {
+    return start_training(zero, more).wait();
   }
   std::string run() const { return path("runs/gpt"); }
   std::string saved(int64_t step, const std::string& file) const {
@@ -115,14 +119,16 @@ class Undisturbed {
 
 // Lets a rank of a training misbehave, resumes the run, and compares it with `undisturbed` at the
 // next step that both save. Returns whether the culprit is known.
-bool check_fault(const Fault& fault, Undisturbed& undisturbed) {
+bool check_fault(const Fault& fault, Undisturbed& undisturbed, FaultTimes& times) {
   const int zero = undisturbed.zero();
   CAPTURE(fault.text());
   CAPTURE(zero);
   const GptPlace place;
   const std::string library = std::string(std::getenv("BUILD")) + "/tests/collective_fault.so";
   const Outcome outcome =
-      place.train(zero, {}, {{"LD_PRELOAD", library}, {"COLLECTIVE_FAULT", fault.text()}});
+      times.wait(place, fault.what,
+                 place.start_training(
+                     zero, {}, {{"LD_PRELOAD", library}, {"COLLECTIVE_FAULT", fault.text()}}));
   CAPTURE(outcome.err);
   const bool is_known = check_verdict(fault, outcome);
 
@@ -155,9 +161,10 @@ bool can_preload() {
 TEST_CASE("a fault inside a collective of training is named, and the run resumes to the bit") {
   if (!can_preload()) return;
   Undisturbed undisturbed(/*zero=*/3, /*steps=*/60);
+  FaultTimes times;
   // The first comes before the first checkpoint.
   for (const Fault& fault : {Fault{"kill", 2, 1, 1}, {"exit", 3, 1, 60}, {"terminate", 1, 0, 20}})
-    CHECK(check_fault(fault, undisturbed));
+    CHECK(check_fault(fault, undisturbed, times));
 }
 
 TEST_SUITE_BEGIN("slow ranks");
@@ -166,6 +173,7 @@ TEST_CASE("of 50 random faults inside collectives of training none accuses anoth
   if (!can_preload()) return;
   constexpr std::array<const char*, 5> faults = {"kill", "stop", "terminate", "exit", "loop"};
   int unknown = 0;
+  FaultTimes times;
   for (const int zero : {1, 3}) {
     Undisturbed undisturbed(zero, /*steps=*/1000);
     for (int64_t round = 0; round < 25; ++round) {
@@ -177,10 +185,10 @@ TEST_CASE("of 50 random faults inside collectives of training none accuses anoth
                         .rank = static_cast<int>(draw(10, ranks)),
                         .operation = static_cast<int>(draw(20, 2)),
                         .call = 1 + draw(30, 400)};
-      if (!check_fault(fault, undisturbed)) ++unknown;
+      if (!check_fault(fault, undisturbed, times)) ++unknown;
     }
   }
-  MESSAGE("culprits that nobody knows: ", unknown, " of 50");
+  MESSAGE("culprits that nobody knows: ", unknown, " of 50; ", times.text());
 }
 
 // BUSY_MINUTES=60 tests for an hour.

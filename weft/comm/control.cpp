@@ -73,7 +73,8 @@ std::string Control::pace() {
   return text.get_future().get();
 }
 
-void Control::check() const {
+void Control::check() {
+  progress_.looks();
   if (!is_lost()) return;
   const std::lock_guard lock(mutex_);
   throw Error(ErrorKind::rank_lost, verdict_->text);

@@ -49,7 +49,7 @@ class Control : public World {
   std::string pace() override;
 
   bool is_lost() const override { return is_lost_.load(); }
-  void check() const override;
+  void check() override;
   bool fails(int code) override;
   void leave() override;
 

@@ -54,16 +54,25 @@ double Judge::limit() const {
 std::optional<Finding> Judge::find_hung(const Channel& channel) const {
   const double long_ago = limit();
   const auto is_still = [&](const Rank& rank) { return rank.beat.still_seconds >= long_ago; };
+  const auto awaits = [](const Rank& rank) {
+    return rank.beat.awaited > 0 || rank.beat.exchanging > 0;
+  };
+  const auto looks = [](const Rank& rank) { return rank.beat.blind_seconds < fresh_seconds; };
+  // Where no rank that awaits others looks at them, something holds up all of them.
+  const bool some_look = std::ranges::any_of(ranks_, [&](const Rank& rank) {
+    return rank.is_judged && is_still(rank) && awaits(rank) && looks(rank);
+  });
+  const auto waits = [&](const Rank& rank) { return awaits(rank) && (looks(rank) || !some_look); };
   Finding found{.kind = Finding::Kind::hung};
   for (const Rank& rank : ranks_) {
     const uint64_t awaited = rank.beat.*channel.awaited;
-    if (!rank.is_judged || awaited == 0 || !is_still(rank)) continue;
+    if (!rank.is_judged || awaited == 0 || !is_still(rank) || !waits(rank)) continue;
     if (found.awaited == 0 || awaited < found.awaited) found.awaited = awaited;
   }
   if (found.awaited == 0) return std::nullopt;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Rank& rank = ranks_[i];
-    if (!rank.is_judged || rank.beat.*channel.awaited != found.awaited) continue;
+    if (!rank.is_judged || rank.beat.*channel.awaited != found.awaited || !waits(rank)) continue;
     if (++found.waiting == 1) found.first_waiting = static_cast<int>(i);
     found.seconds = std::max(found.seconds, rank.beat.still_seconds);
   }
@@ -74,12 +83,13 @@ std::optional<Finding> Judge::find_hung(const Channel& channel) const {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Rank& rank = ranks_[i];
     const bool has_begun = rank.beat.*channel.begun >= found.awaited;
-    const bool waits = rank.beat.awaited > 0 || rank.beat.exchanging > 0;  // for others itself
-    if (has_begun && waits) continue;
     // One rank that may still begin it, or come to its end, is enough to wait.
-    if (rank.beat.is_paused || !is_still(rank) || rank.quiet_seconds > fresh_seconds)
-      return std::nullopt;
-    if (waits) continue;
+    if (rank.quiet_seconds > fresh_seconds) return std::nullopt;
+    if (has_begun && waits(rank)) continue;
+    if ((rank.beat.is_paused && !awaits(rank)) || !is_still(rank)) return std::nullopt;
+    if (waits(rank)) continue;
+    // Pauses do not hold inside of a collective, but where steps are not known it may be slow.
+    if (rank.beat.blind_seconds < (rank.beat.is_paused ? 2 : 1) * long_ago) return std::nullopt;
     const int number = static_cast<int>(i);
     if (found.rank >= 0 && progress(number) >= progress(found.rank)) continue;
     found.rank = number;

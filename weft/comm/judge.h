@@ -1,6 +1,9 @@
 // The Judge finds the rank that is stopped or hung, by the beats of all ranks. It would rather find
 // nobody than accuse a rank that is only slow: seconds count while the threads that count them had
 // the processor in time, on the rank and on the hub.
+//
+// A rank that awaits others looks at them many times a second, and is innocent while it does. One
+// that stops to look, while another rank that awaits does not, is hung inside the collective.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,8 @@ void each_field(M& m, F&& field) {
   } else if constexpr (std::is_same_v<T, Beat>) {
     field(m.step), field(m.launch), field(m.begun), field(m.awaited);
     field(m.exchanged), field(m.exchanging), field(m.is_paused);
-    field(m.still_seconds), field(m.step_seconds), field(m.busy_seconds), field(m.waited_seconds);
+    field(m.still_seconds), field(m.blind_seconds), field(m.step_seconds), field(m.busy_seconds);
+    field(m.waited_seconds);
   } else if constexpr (std::is_same_v<T, Part>) {
     field(m.what), field(m.bytes);
   } else if constexpr (std::is_same_v<T, Whole>) {

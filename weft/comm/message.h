@@ -34,6 +34,7 @@ struct Beat {
   uint64_t exchanging = 0;    // the one that it awaits; 0: none
   bool is_paused = true;      // compiles, evaluates or saves, which may take any time
   double still_seconds = 0;   // since the fields above changed, as the rank's control thread counts
+  double blind_seconds = 0;   // since they changed, or it looked whether those it awaits have come
   double step_seconds = 0;    // of the longest of the last steps
   double busy_seconds = 0;    // in steps so far, without waiting for others
   double waited_seconds = 0;  // for others so far

@@ -107,14 +107,14 @@ std::shared_ptr<Neighbours::Page> Neighbours::take_page(size_t bytes) {
 const std::byte* Neighbours::copied(Page& page, uint64_t sequence,
                                     std::span<const std::byte> operand, int64_t place) const {
   const uint64_t last = std::exchange(page.last, sequence);
-  if (last > 0) wait_for(&Board::Entry::done, last);
+  if (last > 0) settle(last);
   std::memcpy(page.memory + place, operand.data(), operand.size());
   return page.memory + place;
 }
 
 uint64_t Neighbours::next() {
   ++sequence_;
-  if (sequence_ > most_under_way) wait_for(&Board::Entry::done, sequence_ - most_under_way);
+  if (sequence_ > most_under_way) settle(sequence_ - most_under_way);
   return sequence_;
 }
 

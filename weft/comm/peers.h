@@ -13,7 +13,7 @@ struct Peers {
   int rank = 0, size = 1;
   // Returns the strings of all ranks, by rank. All ranks call it together.
   std::function<std::vector<std::string>(const std::string& mine)> exchange;
-  // Throws Error where a rank is lost; called while a rank waits for others.
+  // Throws Error where a rank is lost; called many times a second while a rank waits for others.
   std::function<void()> check = [] {};
   // What World has of these names: this rank begins, awaits, or has awaited a collective, of which
   // the function that describe() gets can tell, on any thread, what it is.

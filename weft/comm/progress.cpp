@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "weft/base/host/stopwatch.h"
 #include "weft/comm/judge.h"
@@ -62,8 +63,14 @@ const Beat& Progress::tick(bool in_time) {
   const auto progress = [](const Beat& b) {
     return std::tuple(b.step, b.launch, b.begun, b.awaited, b.exchanged, b.exchanging, b.is_paused);
   };
-  if (progress(beat) == progress(last_))
-    beat.still_seconds = last_.still_seconds + (in_time ? tick_seconds : 0);
+  const double passed = in_time ? tick_seconds : 0;
+  const uint64_t looks = looks_.load(relaxed);
+  const bool has_looked = std::exchange(last_looks_, looks) != looks && beat.awaited > 0;
+  if (progress(beat) == progress(last_)) {
+    beat.still_seconds = last_.still_seconds + passed;
+    // A rank that awaits an exchange sleeps until the control thread wakes it.
+    if (!has_looked && beat.exchanging == 0) beat.blind_seconds = last_.blind_seconds + passed;
+  }
   beat.step_seconds = longest_step_.load(relaxed);
   beat.busy_seconds = busy_.load(relaxed);
   beat.waited_seconds = seconds_awaited();

@@ -16,6 +16,8 @@ class Progress {
   void beat(int64_t step, int launch);
   void begins(uint64_t sequence) { begun_.store(sequence, std::memory_order_relaxed); }
   void awaits(uint64_t sequence);
+  // This rank looks whether a rank that it awaits has come. Any thread may call it.
+  void looks() { looks_.fetch_add(1, std::memory_order_relaxed); }
   void goes_on();
   void exchange(bool begins);  // an all_gather of the control plane
   void pause(bool begins) { pauses_.fetch_add(begins ? 1 : -1, std::memory_order_relaxed); }
@@ -34,7 +36,7 @@ class Progress {
 
   std::atomic<int64_t> step_{0};
   std::atomic<int> launch_{-1}, pauses_{0};
-  std::atomic<uint64_t> begun_{0}, awaited_{0}, exchanged_{0}, exchanging_{0};
+  std::atomic<uint64_t> begun_{0}, awaited_{0}, exchanged_{0}, exchanging_{0}, looks_{0};
   std::atomic<double> busy_{0}, waited_{0}, longest_step_{0};  // seconds
   std::atomic<bool> has_stepped_{false};
 
@@ -43,7 +45,9 @@ class Progress {
   std::array<double, 8> steps_{};  // seconds of the last ones
   size_t next_of_steps_ = 0;
 
-  Beat last_;  // only the control thread uses it
+  // Only the control thread uses these.
+  Beat last_;
+  uint64_t last_looks_ = 0;
 };
 
 }  // namespace weft::comm

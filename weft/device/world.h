@@ -76,8 +76,9 @@ class World {
   // ---- failures
 
   virtual bool is_lost() const { return false; }  // for any thread
-  // Throws Error(rank_lost) once a rank is lost. A communicator that waits calls it, on any thread.
-  virtual void check() const {}
+  // Throws Error(rank_lost) once a rank is lost. A communicator that waits calls it many times a
+  // second, on any thread: a rank that awaits a collective and does not is hung in it.
+  virtual void check() {}
   // This rank is about to end with an exit code. Returns whether to print its message: of ranks
   // that fail alike only one does, and the message of a lost rank is printed by then.
   virtual bool fails(int /*code*/) { return true; }

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
+#include <fstream>
 #include <string>
 #include <sys/mman.h>
 #include <thread>
@@ -42,6 +43,7 @@ struct Fault {
 };
 
 void misbehave(const Fault& fault) {
+  if (fault.rank == world().rank()) std::ofstream("fault").flush();  // which shows when
   if (fault.is("loop"))
     for (std::atomic<int> forever{0};;) ++forever;
   if (fault.is("sleep")) std::this_thread::sleep_for(1000s);
