@@ -1,6 +1,10 @@
+#include <algorithm>
+#include <string>
+
 #include <doctest/doctest.h>
 
 #include "weft/base/memory/memory.h"
+#include "weft/device/link.h"
 #include "weft/train/run/trainer.h"
 
 using namespace weft;
@@ -72,4 +76,13 @@ TEST_SUITE("slow largest model") {
     train::RunReport report = planned_report("llama-405b", 2048);
     CHECK(report.bytes_of("weights") == 4 * size_t{405'853'388'800});
   }
+}
+
+TEST_CASE("parallel.link takes the links of the table") {
+  std::string names;
+  for (const Link& link : links()) names += (names.empty() ? "" : ", ") + std::string(link.name);
+  const auto& keys = train::recipe_keys();
+  const auto key = std::ranges::find(keys, std::string_view("parallel.link"), &RecipeKey::path);
+  REQUIRE(key != keys.end());
+  CHECK(key->choices == names);
 }
