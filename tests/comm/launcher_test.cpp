@@ -98,8 +98,10 @@ TEST_CASE("variables that contradict each other are refused by name") {
 }
 
 TEST_CASE("ranks of several hosts need an address") {
-  comm::Place place{.launcher = "Open MPI", .rank = 1, .size = 2};
-  CHECK_THROWS_AS(comm::planned_meeting(place), Error);
+  comm::Place place{
+      .launcher = "torchrun", .rank = 1, .size = 2, .variables = "RANK=1 and WORLD_SIZE=2"};
+  CHECK_THROWS_WITH_AS(comm::planned_meeting(place), doctest::Contains("RANK=1 and WORLD_SIZE=2"),
+                       Error);
   place.address = "a";
   CHECK(comm::planned_meeting(place).host == "a");
   place.address = "a:port";

@@ -174,8 +174,8 @@ TEST_CASE("strangers at the port change nothing") {
 TEST_CASE("a rank of another run is refused, and the run that it came to waits on") {
   const Workplace first, second, third;
   const int port = free_port();
-  Running zero =
-      first.start(ranks_program(), {first.path("counts"), "40", "10"}, rank_of_two(0, port));
+  Running zero = first.start(ranks_program(), {first.path("counts"), "40", "10", "impatient", "0"},
+                             rank_of_two(0, port));
   is_turned_away(port, "GET /");  // rank 0 listens by now
   auto other = rank_of_two(1, port);
   other["WEFT_TOKEN"] = "of-another-run";
@@ -184,7 +184,9 @@ TEST_CASE("a rank of another run is refused, and the run that it came to waits o
   Running one =
       third.start(ranks_program(), {first.path("counts"), "40", "10"}, rank_of_two(1, port));
   CHECK(one.wait().code == 0);
-  CHECK(zero.wait().code == 0);
+  const Outcome waited = zero.wait();
+  CHECK(waited.code == 0);
+  CHECK(says(waited.err, "rank 0 of 2 (WEFT_RANK=0 and WEFT_RANKS=2) waits for the other ranks"));
 }
 
 TEST_CASE("a port that another program has is named") {

@@ -8,7 +8,7 @@ using namespace weft;
 namespace {
 std::span<const std::string> valid() {
   static const std::string all[] = {
-      comm::encode(comm::Hello{.token = "t", .version = "1", .host = "a", .rank = 1, .size = 2}),
+      comm::encode(comm::Hello{.token = "t", .host = "a", .rank = 1, .size = 2}),
       comm::encode(comm::Welcome{.hosts = {"a", "b"}, .pids = {1, 2}}),
       comm::encode(comm::Beat{.step = 7, .begun = 3, .still_seconds = 0.5}),
       comm::encode(comm::Whole{.whats = {"x", "x"}, .parts = {"", "1"}}),

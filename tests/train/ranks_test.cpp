@@ -16,7 +16,6 @@
 #include "tests/support/program.h"
 #include "tests/support/published_model.h"
 #include "tests/train/runs.h"
-#include "weft/device/link.h"
 #include "weft/train/checkpoint/checkpoint.h"
 
 using namespace weft;
@@ -202,20 +201,29 @@ TEST_CASE("what ranks cannot do is refused in one line") {
         "");
   for (const auto& [key, value] : {std::pair("pruning.pattern", "2:4"),
                                    {"distillation.teacher", "runs/x"},
-                                   {"quantization.activations", "static"}})
-    CHECK(refused(RanksPlace::command({std::string("--") + key, value}),
-                  std::string(key) + " does not run on several ranks yet.") == "");
-  CHECK(refused(RanksPlace::command({"--device", "opencl"}), "opencl does not run on several") ==
-        "");
+                                   {"quantization.activations", "static"},
+                                   {"ema.decay", "0.9"}}) {
+    const std::string flag = std::string("--") + key;
+    const std::string message = std::string(key) + " does not run on several ranks yet.";
+    CHECK(refused(RanksPlace::command({flag, value}), message) == "");
+    CHECK(refused({"plan", "tiny.yaml", "--parallel.dp", "2", flag, value}, message) == "");
+  }
+  for (const std::string device : {"cuda", "cuda:1", "opencl"})  // without a driver, too
+    CHECK(refused(RanksPlace::command({"--device", device}),
+                  "train.device " + device + " does not run on several ranks yet.") == "");
   CHECK(refused(RanksPlace::command({"--resume"}), "no run runs/tiny to resume.") == "");
   CHECK(refused({"launch", "-n", "2", "--oversubscribe", "profile", "tiny.yaml"},
                 "weft profile does not run on several ranks") == "");
   CHECK(refused(RanksPlace::command({"--parallel.dp", "3"}),
                 "parallel.dp is 3, and the run has 2 ranks. Hint: weft launch -n 3") == "");
-  CHECK(refused(RanksPlace::command({"--ema.decay", "0.9"}),
-                "ema.decay does not run on several ranks yet.") == "");
   CHECK(refused({"train", "tiny.yaml", "--parallel.dp", "2"},
                 "parallel.dp is 2, and the run has one rank.") == "");
+  CHECK(refused({"profile", "tiny.yaml", "--parallel.dp", "2"},
+                "weft profile runs one rank, and parallel.dp is 2.") == "");
+  CHECK(refused({"plan", "tiny.yaml", "--parallel.dp", "100000000000"},
+                "parallel.dp must be in 1 .. 65536") == "");
+  CHECK(refused({"launch", "-n", "2", "--oversubscribe", "--", "./nosuch"},
+                "cannot start ./nosuch: No such file") == "");
   CHECK(refused(RanksPlace::command({"--no.such", "1"}), "no.such") == "");
   CHECK(fails_with(place.weft({"generate", "runs/tiny"}, {{"RANK", "0"}, {"WORLD_SIZE", "4"}}),
                    usage, "does not run on several ranks, and torchrun started 4") == "");
@@ -268,15 +276,6 @@ TEST_CASE("state that differs between ranks ends all of them, and names rank, va
     CHECK(run("numbers").code == 0);
     std::filesystem::remove_all(place.path("runs"));
   }
-}
-
-TEST_CASE("parallel.link takes the links of the table") {
-  std::string names;
-  for (const Link& link : links()) names += (names.empty() ? "" : ", ") + std::string(link.name);
-  const auto& keys = train::recipe_keys();
-  const auto key = std::ranges::find(keys, std::string_view("parallel.link"), &RecipeKey::path);
-  REQUIRE(key != keys.end());
-  CHECK(key->choices == names);
 }
 
 TEST_CASE("plans of ranks say what they exchange") {
@@ -356,13 +355,32 @@ TEST_CASE("what ranks gather for operations that are not computed in parts is sa
   CHECK(!says(gpt.out, said));
 }
 
-TEST_CASE("ranks with other recipes are named before the first step") {
+TEST_CASE("ranks with other recipes, data or folders are named before the first step") {
   const RanksPlace place;
-  place.write("ranks.sh", "#!/bin/sh\nexec \"$WEFT\" train tiny.yaml --seed \"$WEFT_RANK\"\n");
-  const Outcome outcome =
-      place.weft({"launch", "-n", "2", "--oversubscribe", "--", "/bin/sh", "ranks.sh"});
-  CHECK(fails_with(outcome, usage, "has seed 1, rank 0 has 0.") == "");
-  CHECK(!std::filesystem::exists(place.path("runs/tiny")));
+  for (const std::string rank : {"0", "1"}) {
+    place.write(rank + "/tiny.yaml", recipe);
+    place.write(rank + "/text", rank == "0" ? sixty_lines() : "a" + sixty_lines());
+    place.write(rank + "/text.yaml",
+                "name: text\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
+                "num_attention_heads: 2}}\ndata: {format: text, path: text, seq_len: 8}\n"
+                "train: {steps: 2, global_batch_size: 4}\n");
+  }
+  const auto launched = [&](const std::string& train) {
+    place.write("ranks.sh", "#!/bin/sh\n" + train + "\n");
+    return place.weft({"launch", "-n", "2", "--oversubscribe", "--", "/bin/sh", "ranks.sh"});
+  };
+  CHECK(fails_with(launched("exec $WEFT train tiny.yaml --seed $WEFT_RANK"), usage,
+                   "has seed 1, rank 0 has 0.") == "");
+  // Another size of the model changes what ranks exchange, and how often.
+  CHECK(fails_with(launched("exec $WEFT train tiny.yaml --model.config.hidden_size "
+                            "$((16 + 16 * WEFT_RANK))"),
+                   usage, "has model.config {dropout: 0.1, hidden_size: 32") == "");
+  CHECK(fails_with(launched("cd $WEFT_RANK && exec $WEFT train text.yaml"), usage,
+                   "has data text of hash ") == "");
+  CHECK(!std::filesystem::exists(place.path("0/runs")));
+  CHECK(fails_with(launched("cd $WEFT_RANK && exec $WEFT train tiny.yaml"), checkpoint,
+                   "does not see what rank 0 writes to runs/tiny/checkpoints") == "");
+  CHECK(!std::filesystem::exists(place.path("runs")));
 }
 
 TEST_SUITE_BEGIN("slow ranks");

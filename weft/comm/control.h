@@ -101,10 +101,12 @@ class Control : public World {
   bool meet_once(const Meeting& planned, const std::string& file);
   bool is_welcome() const;
   void wait_for_welcome(bool may_retry, double until);
+  void say_what_is_awaited();
   void wait_until(const std::function<bool()>& holds);  // or until a verdict
 
   const Place place_;
   const JoinOptions options_;
+  double speaks_at_ = 0;  // when say_what_is_awaited() speaks; infinite: it has
   std::string token_;
   Hello hello_;
 

@@ -65,13 +65,15 @@ void Hub::come(const Hello& hello) {
   send_all(welcome);
 }
 
-void Hub::give_up() {
+void Hub::give_up(std::string_view variables) {
   if (is_complete_) return;
   std::vector<int> missing;
   for (int rank = 0; rank < size(); ++rank)
     if (!at(rank).hello) missing.push_back(rank);
-  end({missing.front(), fmt::format("{} of {} ranks have not come: {}.", missing.size(), size(),
-                                    fmt::join(missing, ", "))});
+  end({missing.front(),
+       fmt::format("{} of {} ranks have not come: {}. Hint: unset {} where these are left over "
+                   "from another run.",
+                   missing.size(), size(), fmt::join(missing, ", "), variables)});
 }
 
 void Hub::hear(int rank, const Message& message) {

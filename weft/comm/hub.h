@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,8 +33,8 @@ class Hub {
   void hear(int rank, const Message& message);
   void lose(int rank);  // its connection closed
   void tick(bool in_time);
-  // Ends the run: ranks have not come in time.
-  void give_up();
+  // Ends the run: ranks have not come in time. Variables of the environment said that they would.
+  void give_up(std::string_view variables);
   std::string pace();
 
  private:

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <limits>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/host/stopwatch.h"
+#include "weft/base/logging.h"
 #include "weft/base/version.h"
 #include "weft/comm/control.h"
 #include "weft/comm/fault.h"
@@ -24,11 +26,7 @@ Control::Control(const Place& place, const JoinOptions& options)
   rank_ = place.rank;
   local_rank_ = place.local_rank;
   members_.assign(static_cast<size_t>(place.size), Member{});
-  hello_ = {.version = fmt::format("{} ({})", version::number, version::commit),
-            .host = self.host,
-            .pid = self.pid,
-            .rank = place.rank,
-            .size = place.size};
+  hello_ = {.host = self.host, .pid = self.pid, .rank = place.rank, .size = place.size};
   if (rank_ == 0)
     hub_of_all_.emplace(
         place.size, options.patience,
@@ -73,6 +71,17 @@ bool Control::meet_once(const Meeting& planned, const std::string& file) {
   return true;
 }
 
+// Variables that are left over from another run would have a process wait in silence. One rank of a
+// job speaks for all.
+void Control::say_what_is_awaited() {
+  if (now() < speaks_at_) return;
+  speaks_at_ = std::numeric_limits<double>::infinity();
+  if (rank_ != 0 && !place_.job.empty()) return;
+  logging::note("rank {} of {} ({}) waits for {}, at most {:.0f} s.", rank_, size(),
+                place_.variables, rank_ == 0 ? "the other ranks" : "rank 0",
+                options_.start_seconds);
+}
+
 bool Control::is_welcome() const {
   const std::lock_guard lock(mutex_);
   return is_welcome_;
@@ -80,7 +89,10 @@ bool Control::is_welcome() const {
 
 void Control::wait_for_welcome(bool may_retry, double until) {
   std::unique_lock lock(mutex_);
-  while (!is_welcome_ && !is_alone_ && !verdict_ && now() < until) changed_.wait_for(lock, 50ms);
+  while (!is_welcome_ && !is_alone_ && !verdict_ && now() < until) {
+    changed_.wait_for(lock, 50ms);
+    say_what_is_awaited();
+  }
   if (verdict_) {
     lock.unlock();
     check();
@@ -95,6 +107,7 @@ void Control::come() {
   const bool by_file = needs_file(planned);
   const std::string file = by_file ? meeting_file(place_) : "";
   const double until = now() + options_.start_seconds;
+  speaks_at_ = now() + options_.quiet_seconds;
   if (rank_ == 0) {
     network_ = make_network();
     Meeting meeting = planned;
@@ -111,7 +124,7 @@ void Control::come() {
     wait_for_welcome(/*may_retry=*/false, until);
     if (by_file) unlink(file.c_str());
     if (!is_welcome()) {
-      network_->post([this] { hub_of_all_->give_up(); });
+      network_->post([this] { hub_of_all_->give_up(place_.variables); });
       wait_until([] { return false; });
     }
     return;
@@ -123,6 +136,7 @@ void Control::come() {
     disconnect();
     is_alone_ = false;
     std::this_thread::sleep_for(100ms);
+    say_what_is_awaited();
   }
   if (!is_welcome())
     throw Error(

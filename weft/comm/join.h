@@ -8,6 +8,7 @@ namespace weft::comm {
 struct JoinOptions {
   Patience patience = {};
   double start_seconds = 120;  // in which all ranks must come
+  double quiet_seconds = 5;    // of these, until a rank says what it waits for
 };
 
 // Makes the ranks of a run the world() of this process, where a launcher started it as one of

@@ -58,8 +58,10 @@ Meeting planned_meeting(const Place& place) {
   if (place.is_on_one_host) meeting.host = "127.0.0.1";
   if (meeting.host.empty())
     throw Error(ErrorKind::usage,
-                "[ranks] ranks are on several hosts, and nobody says where they reach rank 0. "
-                "Hint: WEFT_ADDRESS=HOST on all of them.");
+                "[ranks] {} say that this is a rank of several hosts, and nobody says where it "
+                "reaches rank 0. Hint: unset them where they are left over from another run, else "
+                "set WEFT_ADDRESS=HOST on all ranks.",
+                place.variables);
   if (meeting.token.empty()) meeting.port = 0;  // whose port may be that of the launcher itself
   if (const auto listener = env("WEFT_LISTENER"); listener && place.rank == 0)
     meeting.listener = port_of(*listener).value_or(0);

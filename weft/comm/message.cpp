@@ -19,7 +19,7 @@ template <class M, class F>
 void each_field(M& m, F&& field) {
   using T = std::remove_const_t<M>;
   if constexpr (std::is_same_v<T, Hello>) {
-    field(m.token), field(m.version), field(m.host), field(m.pid), field(m.rank), field(m.size);
+    field(m.token), field(m.host), field(m.pid), field(m.rank), field(m.size);
   } else if constexpr (std::is_same_v<T, Welcome>) {
     field(m.hosts), field(m.pids);
   } else if constexpr (std::is_same_v<T, Beat>) {

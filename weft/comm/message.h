@@ -13,7 +13,7 @@ namespace weft::comm {
 
 // The first message of a rank: who it is, and the token, which only ranks of this run know.
 struct Hello {
-  std::string token, version, host;
+  std::string token, host;
   int64_t pid = 0;
   int rank = 0, size = 0;
   bool operator==(const Hello&) const = default;

@@ -25,14 +25,16 @@ Libraries& libraries() {
   return instance;
 }
 
+const std::string& best_library() {
+  static const std::string best = libraries().automatic();
+  return best;
+}
+
 // Returns null for an unknown name.
 Entry* entry_of(const std::string& name) {
   auto& [mutex, entries, families, automatic, known_specs] = libraries();
   if (auto found = entries.find(name); found != entries.end()) return &found->second;
-  if (name == "auto") {
-    static const std::string best = automatic();
-    return entry_of(best);
-  }
+  if (name == "auto") return entry_of(best_library());
   const size_t colon = std::min(name.find(':'), name.size());
   const auto family = families.find(name.substr(0, colon));
   if (family == families.end()) return nullptr;
@@ -89,6 +91,14 @@ const KernelLibrary& library(const std::string& name) {
 void check_library_name(const std::string& name) {
   const std::lock_guard lock(libraries().mutex);
   (void)known_entry(name);
+}
+
+bool has_own_memory(const std::string& name) {
+  const std::lock_guard lock(libraries().mutex);
+  const auto& families = libraries().families;
+  const std::string& known = name == "auto" ? best_library() : name;
+  const auto family = families.find(known.substr(0, known.find(':')));
+  return family != families.end() && family->second.count != nullptr;
 }
 
 std::vector<std::string> library_names() {

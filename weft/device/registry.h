@@ -32,6 +32,9 @@ void register_automatic(std::function<std::string()> choose);
 const KernelLibrary& library(const std::string& name);
 // Throws the Error that library() throws for an unknown name, without making the library.
 void check_library_name(const std::string& name);
+// Returns whether a name is that of devices that have memory of their own. None of them is opened,
+// but "auto" looks for one.
+bool has_own_memory(const std::string& name);
 // Returns the peaks of the device of a library name, as far as they are known without measuring: a
 // CPU's peaks are known if an earlier run measured and cached them.
 MachineSpec known_spec(const std::string& name);

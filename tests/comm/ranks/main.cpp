@@ -3,7 +3,7 @@
 //
 //   ranks FILE STEPS HANG_SECONDS [WHAT RANK]
 //
-// WHAT: loop, sleep, exit, throw, disagree, pause, slow, unheard, stop.
+// WHAT: loop, sleep, exit, throw, disagree, pause, slow, unheard, stop, impatient.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -74,6 +74,7 @@ int run(int argc, char** argv) {
   const int64_t steps = std::atoll(argv[2]);
   const Fault fault{argc > 5 ? argv[4] : "", argc > 5 ? std::atoi(argv[5]) : -1};
   comm::JoinOptions options{.start_seconds = 20};
+  if (fault.is("impatient")) options.quiet_seconds = 0;
   options.patience.hang = std::atof(argv[3]);
   comm::join(options);
   world().describe_by(

@@ -166,7 +166,7 @@ void Launch::become(int rank, std::array<int, 2> outputs) {
   execute(command_, signals_);
   if (rank == 0)
     logging::write("error", fmt::format("cannot start {}: {}.", command_[0], std::strerror(errno)));
-  _exit(127);
+  _exit(static_cast<int>(ErrorKind::usage));
 }
 
 void Launch::wait() {

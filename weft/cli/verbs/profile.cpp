@@ -113,7 +113,14 @@ Profiled find_profiled(const Program& program, const ProfileArguments& arguments
     return {.model = inference_options("profile", arguments.recipe,
                                        joined(arguments.flags, program.flags), arguments.model)};
   Profiled found;
-  if (!is_workload(arguments.recipe)) found.recipe = recipe_of(program, arguments, "profile");
+  if (!is_workload(arguments.recipe)) {
+    found.recipe = recipe_of(program, arguments, "profile");
+    if (const int64_t ranks = (*found.recipe)->parallel.dp.value_or(1); ranks > 1)
+      found.recipe->refuse(
+          keys::parallel::dp,
+          fmt::format("weft profile runs one rank, and parallel.dp is {}. Hint: --parallel.dp 1.",
+                      ranks));
+  }
   refuse_model_flags(arguments.model);
   return found;
 }

@@ -15,6 +15,7 @@
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/run/ranks.h"
 #include "weft/train/run/signals.h"
 
 namespace weft::cli {
@@ -29,7 +30,8 @@ struct TrainArguments : PlanArguments {
 
 int run_train(const Program& program, const Recipe& recipe, const TrainArguments& arguments) {
   if (arguments.dry_run) return plan(program, recipe, arguments);
-  const train::Signals signals;  // before the machine is measured, which takes seconds
+  train::must_suit_world(recipe);  // before a device is opened, which may fail on its own
+  const train::Signals signals;    // before the machine is measured, which takes seconds
   remark_on_precision(recipe);
   train::TrainOptions options = arguments.options;
   // Measuring takes the whole machine, and only rank 0 reports planned times.

@@ -14,6 +14,7 @@
 #include "weft/ir/mesh.h"
 #include "weft/planner/planner.h"
 #include "weft/train/plan/advice.h"
+#include "weft/train/run/ranks.h"
 
 namespace weft::train {
 namespace {
@@ -94,6 +95,7 @@ namespace {
 std::shared_ptr<const Mesh> planned_mesh(const Recipe& recipe) {
   const int64_t ranks = recipe->parallel.dp.value_or(world().size());
   if (ranks == 1) return nullptr;
+  refuse_on_ranks(recipe);
   return std::make_shared<Mesh>(Mesh{.axes = {mesh_axis(std::string(data_axis), ranks, 0)}});
 }
 MachineSpec with_link(const Experiment& experiment, MachineSpec machine) {

@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/base/host/isa.h"
+#include "weft/base/host/parallel.h"
 #include "weft/base/host/stopwatch.h"
 #include "weft/base/memory/buffer.h"
 #include "weft/base/memory/storage.h"
@@ -65,17 +67,20 @@ uint64_t hash_of_plans(Steps& steps) {
     hash = hash_text(to_text(executable->plan()), hash);
   return hash;
 }
+
+// Recipes are compared before all else, as everything that ranks exchange depends on them.
+void must_have_one_recipe(const Recipe& recipe) {
+  World::Facts facts;
+  constexpr size_t longest = 256;  // a value that a message can name, as a list of layers is not
+  for (const RecipeKey& key : recipe_keys()) {
+    const std::string value = recipe.to_yaml(key.path);
+    facts.emplace_back(key.path, value.size() > longest ? to_hex(hash_text(value)) : value);
+  }
+  world().must_equal(facts);
+}
 }  // namespace
 
-std::shared_ptr<const Mesh> mesh_of_ranks(const Recipe& recipe) {
-  const int64_t ranks = world().size(), asked = recipe->parallel.dp.value_or(ranks);
-  if (asked != ranks)
-    recipe.refuse(
-        keys::parallel::dp,
-        fmt::format("parallel.dp is {}, and the run has {}. Hint: weft launch -n {} "
-                    "train ...",
-                    asked, ranks == 1 ? "one rank" : fmt::format("{} ranks", ranks), asked));
-  if (ranks == 1) return nullptr;
+void refuse_on_ranks(const Recipe& recipe) {
   const auto refuse_if = [&](bool is_set, std::string_view key) {
     if (is_set) recipe.refuse(key, fmt::format("{} does not run on several ranks yet.", key));
   };
@@ -83,12 +88,28 @@ std::shared_ptr<const Mesh> mesh_of_ranks(const Recipe& recipe) {
   refuse_if(recipe->distillation.teacher.has_value(), keys::distillation::teacher);
   refuse_if(recipe->quantization.activations.has_value(), keys::quantization::activations);
   refuse_if(recipe->ema.decay.has_value(), keys::ema::decay);
-  const KernelLibrary& device = library(recipe->train.device);
-  if (!device.memory().is_host())
-    throw Error(ErrorKind::usage,
-                "train.device {} does not run on several ranks yet. Hint: --device cpu, or one "
-                "rank.",
-                device.name());
+}
+
+void must_suit_world(const Recipe& recipe) {
+  const int64_t ranks = world().size(), asked = recipe->parallel.dp.value_or(ranks);
+  if (asked != ranks)
+    recipe.refuse(
+        keys::parallel::dp,
+        fmt::format("parallel.dp is {}, and the run has {}. Hint: weft launch -n {} "
+                    "train ...",
+                    asked, ranks == 1 ? "one rank" : fmt::format("{} ranks", ranks), asked));
+  if (ranks == 1) return;
+  refuse_on_ranks(recipe);
+  if (has_own_memory(recipe->train.device))
+    recipe.refuse(keys::train::device,
+                  fmt::format("train.device {} does not run on several ranks yet. Hint: --device "
+                              "cpu, or one rank.",
+                              recipe->train.device));
+}
+
+std::shared_ptr<const Mesh> mesh_of_ranks(const Recipe& recipe) {
+  must_have_one_recipe(recipe);
+  must_suit_world(recipe);
   return world_mesh();
 }
 
@@ -110,18 +131,23 @@ bool agreed(bool mine) {
   return world().broadcast("what rank 0 decides", mine ? "yes" : "no") == "yes";
 }
 
+void must_have_one_data_set(const Experiment& experiment) {
+  if (world().size() == 1) return;
+  const Recipe& recipe = experiment.recipe;
+  world().must_equal(
+      fmt::format("data {} of hash", recipe->data.path.value_or(recipe->data.dataset.value_or(""))),
+      experiment.data_fingerprint());
+}
+
 void must_be_alike(const Experiment& experiment, Steps& steps) {
   if (world().size() == 1) return;
-  World::Facts facts;
-  constexpr size_t longest = 256;  // a value that a message can name, as a list of layers is not
-  for (const RecipeKey& key : recipe_keys()) {
-    const std::string value = experiment.recipe.to_yaml(key.path);
-    facts.emplace_back(key.path, value.size() > longest ? to_hex(hash_text(value)) : value);
-  }
-  facts.emplace_back("data", experiment.data_fingerprint());
-  facts.emplace_back("plan", to_hex(hash_of_plans(steps)));
-  facts.emplace_back("state", to_hex(hash_of(replicas_of(experiment))));
-  world().must_equal(facts);
+  const std::string plan = to_hex(hash_of_plans(steps));
+  const std::vector<std::string> plans = world().all_gather("the plans of ranks", plan);
+  // Plans of one recipe differ by what they are made for, which then is the better name.
+  if (std::ranges::count(plans, plan) != world().size())
+    world().must_equal({{"the instruction set (WEFT_ISA)", std::string(name(isa()))},
+                        {"threads (WEFT_THREADS)", std::to_string(thread_count())}});
+  world().must_equal({{"plan", plan}, {"state", to_hex(hash_of(replicas_of(experiment)))}});
 }
 
 void must_hold_alike(const Experiment& experiment, int64_t step, int64_t equal_at) {
@@ -145,12 +171,12 @@ void must_hold_alike(const Experiment& experiment, int64_t step, int64_t equal_a
               equal_at);
 }
 
-// All ranks of a host see one folder, but folders of several hosts may have one path. The token is
-// read anew, so that a folder of an earlier run, which another host still has, is told apart.
+// Folders of several hosts, containers and working folders may have one path. The token is drawn
+// anew, so that a folder of an earlier run, which another rank still has, is told apart.
 void must_share(const std::string& checkpoints) {
-  if (world().local_size() == world().size()) return;
+  if (world().size() == 1) return;
   const std::string path = checkpoints + "/ranks.txt";
-  std::string token, why = "it is not the file that rank 0 wrote";
+  std::string token, why = "it is not the file that rank 0 wrote.";
   try {
     if (world().rank() == 0) {
       token = to_hex(hash_text(fmt::format("{} {}", world().pid(0), now())));
@@ -173,8 +199,8 @@ void must_share(const std::string& checkpoints) {
   for (int rank = 0; rank < world().size(); ++rank)
     if (const std::string& their = all[static_cast<size_t>(rank)]; !their.empty())
       throw Error(ErrorKind::checkpoint,
-                  "{} does not see what rank 0 writes to {}: {}. Hint: ranks of several hosts "
-                  "train in a working folder that all hosts share.",
+                  "{} does not see what rank 0 writes to {}: {} Hint: ranks train in one working "
+                  "folder, which all of them share.",
                   world().name(rank), checkpoints, their);
 }
 

@@ -13,15 +13,22 @@
 
 namespace weft::train {
 
+// Throws Error(usage) where a recipe has what does not run on several ranks. Plans ask it, too.
+void refuse_on_ranks(const Recipe& recipe);
+// Throws Error(usage) where this process' world cannot run a recipe: it has another number of
+// ranks, or several for what runs on one.
+void must_suit_world(const Recipe& recipe);
 // Returns the mesh of the ranks of this process' world; null for one rank. Throws Error(usage)
-// where a run of this recipe cannot have so many.
+// where the recipe does not suit it, or ranks have other recipes than rank 0. All ranks call it.
 std::shared_ptr<const Mesh> mesh_of_ranks(const Recipe& recipe);
 // Lets rank 0 act alone. All ranks call it, and throw the Error that it throws.
 void on_first_rank(const std::function<void()>& act);
 // Returns what rank 0 says.
 bool agreed(bool mine);
-// Throws Error(usage) where ranks have other recipes, data, plans or weights than rank 0. All ranks
-// call it.
+// Throw Error(usage) where ranks have other data, and other plans or weights, than rank 0. All
+// ranks call them: the first before the steps are compiled, which exchange what depends on the
+// data.
+void must_have_one_data_set(const Experiment& experiment);
 void must_be_alike(const Experiment& experiment, Steps& steps);
 // Throws Error(replicas_differ) where a rank has another value of a variable that all ranks hold
 // whole, after `step` updates. They were equal after `equal_at`. All ranks call it.

@@ -38,6 +38,7 @@ namespace weft::train {
 namespace {
 // Selects the kernels that the resumed run started with, before anything is planned.
 Experiment resumed(const Recipe& recipe, const RunFolder& folder, const std::string& checkpoint) {
+  const std::shared_ptr<const Mesh> mesh = mesh_of_ranks(recipe);  // refuses before a device opens
   const KernelLibrary& device = library(recipe->train.device);
   device.kernels().prefer(folder.kernels());
   const std::string before = folder.isa();
@@ -46,8 +47,8 @@ Experiment resumed(const Recipe& recipe, const RunFolder& folder, const std::str
         "run {} was trained with the instruction set {} and continues with {}: losses may differ "
         "in their last digits. Hint: WEFT_ISA={} where the CPU has it.",
         folder.path(), before, name(isa()), before);
-  Experiment experiment =
-      make_experiment(recipe, {.checkpoint = checkpoint, .mesh = mesh_of_ranks(recipe)});
+  Experiment experiment = make_experiment(recipe, {.checkpoint = checkpoint, .mesh = mesh});
+  must_have_one_data_set(experiment);
   share_out(experiment);
   return experiment;
 }
