@@ -204,7 +204,8 @@ TEST_SUITE("data parallel") {
     const bool leads = mesh->place(data_axis) == 0;
     const std::unique_ptr<test::TemporaryFolder> made =
         leads ? std::make_unique<test::TemporaryFolder>() : nullptr;
-    const std::string folder = mesh->communicator->exchange(leads ? made->path() : "").front();
+    const std::string folder =
+        mesh->communicator->exchange(leads ? made->path() : "", Channel::training).front();
     for (const char* level : {"0", "1", "3"}) {
       const train::Recipe recipe =
           recipe_of(wide_gpt, {{"train.precision", "fp64"}, {"parallel.zero", level}});
@@ -224,7 +225,7 @@ TEST_SUITE("data parallel") {
       else
         train::share_checkpoint(experiment, progress);
       const auto want = wholes(experiment);
-      mesh->communicator->exchange("saved");
+      mesh->communicator->exchange("saved", Channel::training);
 
       // One rank reads what all have written, and goes on as they do.
       const std::string checkpoint = train::find_checkpoint(run);
@@ -244,7 +245,7 @@ TEST_SUITE("data parallel") {
         CHECK(std::abs(steps.loss() - rest.loss()) <= 1e-12 * std::abs(rest.loss()));
       }
     }
-    mesh->communicator->exchange("done");
+    mesh->communicator->exchange("done", Channel::training);
   }
   TEST_CASE("a checkpoint of ranks, with any parts, is that of one") {
     CHECK(run_ranks(2, "ranks that save") == "");

@@ -41,7 +41,7 @@ Manifest read_manifest(const std::string& folder) {
 
 bool CheckpointWriter::leads() const { return mesh_ == nullptr || mesh_->place(data_axis) == 0; }
 std::vector<std::string> CheckpointWriter::exchange(const std::string& mine) const {
-  return mesh_->communicator->exchange(mine);
+  return mesh_->communicator->exchange(mine, Channel::training);
 }
 
 void CheckpointWriter::text(std::string_view name, std::string_view contents) {
