@@ -2,6 +2,7 @@
 // that accumulates the gradients of as many parts of a batch, to the bit.
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -207,8 +208,9 @@ TEST_SUITE("data parallel") {
     const std::string folder =
         mesh->communicator->exchange(leads ? made->path() : "", Channel::training).front();
     for (const char* level : {"0", "1", "3"}) {
-      const train::Recipe recipe =
-          recipe_of(wide_gpt, {{"train.precision", "fp64"}, {"parallel.zero", level}});
+      const train::Recipe recipe = recipe_of(
+          wide_gpt,
+          {{"train.precision", "fp64"}, {"parallel.zero", level}, {"checkpoint.beside", "true"}});
       train::Experiment experiment = train::make_experiment(recipe, {.mesh = mesh});
       train::share_out(experiment);
       train::Steps steps(experiment, "cpu");
@@ -220,12 +222,11 @@ TEST_SUITE("data parallel") {
       }
       const train::Progress progress{.step = 3, .loader = loader.state()};
       const std::string run = folder + "/zero" + level;
-      if (leads)
-        train::save_checkpoint(run, experiment, progress, false);
-      else
-        train::share_checkpoint(experiment, progress);
+      train::save_checkpoint(run, experiment, progress, false);
       const auto want = wholes(experiment);
       mesh->communicator->exchange("saved", Channel::training);
+      train::SaveBeside beside(experiment.snapshot_bytes(recipe));
+      beside.begin(run + "-beside", experiment, progress, false, "");
 
       // One rank reads what all have written, and goes on as they do.
       const std::string checkpoint = train::find_checkpoint(run);
@@ -244,6 +245,11 @@ TEST_SUITE("data parallel") {
         rest.run(batch.inputs, batch.labels);
         CHECK(std::abs(steps.loss() - rest.loss()) <= 1e-12 * std::abs(rest.loss()));
       }
+      beside.end();
+      const std::string copy = leads ? train::find_checkpoint(run + "-beside") : checkpoint;
+      for (const auto& file : std::filesystem::directory_iterator(checkpoint))
+        CHECK(test::contents_of(file.path().string()) ==
+              test::contents_of(copy + "/" + file.path().filename().string()));
     }
     mesh->communicator->exchange("done", Channel::training);
   }
