@@ -21,7 +21,7 @@ TEST_CASE("messages survive encoding") {
                               .step_seconds = 1e-3,
                               .busy_seconds = 3,
                               .waited_seconds = 4},
-                         Part{.what = "facts", .bytes = odd},
+                         Part{.channel = Channel::saving, .what = "facts", .bytes = odd},
                          Whole{.whats = {"a", "b"}, .parts = {"", odd}},
                          Ask{.purpose = Purpose::save},
                          Propose{.purpose = Purpose::save, .step = 9},
@@ -44,6 +44,7 @@ TEST_CASE("other bytes are refused") {
   CHECK_THROWS_AS(decode("GET / HTTP/1.1"), Error);
   CHECK_THROWS_AS(decode("\x82\x18\x63\x00"), Error);                      // kind 99
   CHECK_THROWS_AS(decode(encode(Failed{}).replace(2, 1, "\xf5")), Error);  // true is no code
+  CHECK_THROWS_AS(decode(encode(Part{}).replace(2, 1, "\x02")), Error);    // channel 2
 }
 
 TEST_CASE("a header has the bytes of its message") {

@@ -11,7 +11,7 @@ using namespace weft::comm;
 TEST_CASE("a rank says that it awaits those that still read its memory, before it begins") {
   std::vector<uint64_t> awaited;  // and 0 where it goes on
   Peers alone;
-  alone.exchange = [](const std::string& mine) { return std::vector{mine}; };
+  alone.exchange = [](const std::string& mine, weft::Channel) { return std::vector{mine}; };
   alone.awaits = [&](uint64_t sequence) { awaited.push_back(sequence); };
   alone.goes_on = [&] { awaited.push_back(0); };
   Neighbours ranks(alone);

@@ -2,6 +2,7 @@
 // that accumulates the gradients of as many parts of a batch, to the bit.
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -204,10 +205,12 @@ TEST_SUITE("data parallel") {
     const bool leads = mesh->place(data_axis) == 0;
     const std::unique_ptr<test::TemporaryFolder> made =
         leads ? std::make_unique<test::TemporaryFolder>() : nullptr;
-    const std::string folder = mesh->communicator->exchange(leads ? made->path() : "").front();
+    const std::string folder =
+        mesh->communicator->exchange(leads ? made->path() : "", Channel::training).front();
     for (const char* level : {"0", "1", "3"}) {
-      const train::Recipe recipe =
-          recipe_of(wide_gpt, {{"train.precision", "fp64"}, {"parallel.zero", level}});
+      const train::Recipe recipe = recipe_of(
+          wide_gpt,
+          {{"train.precision", "fp64"}, {"parallel.zero", level}, {"checkpoint.beside", "true"}});
       train::Experiment experiment = train::make_experiment(recipe, {.mesh = mesh});
       train::share_out(experiment);
       train::Steps steps(experiment, "cpu");
@@ -219,12 +222,11 @@ TEST_SUITE("data parallel") {
       }
       const train::Progress progress{.step = 3, .loader = loader.state()};
       const std::string run = folder + "/zero" + level;
-      if (leads)
-        train::save_checkpoint(run, experiment, progress, false);
-      else
-        train::share_checkpoint(experiment, progress);
+      train::save_checkpoint(run, experiment, progress, false);
       const auto want = wholes(experiment);
-      mesh->communicator->exchange("saved");
+      mesh->communicator->exchange("saved", Channel::training);
+      train::SaveBeside beside(experiment.snapshot_bytes(recipe));
+      beside.begin(run + "-beside", experiment, progress, false, "");
 
       // One rank reads what all have written, and goes on as they do.
       const std::string checkpoint = train::find_checkpoint(run);
@@ -243,8 +245,13 @@ TEST_SUITE("data parallel") {
         rest.run(batch.inputs, batch.labels);
         CHECK(std::abs(steps.loss() - rest.loss()) <= 1e-12 * std::abs(rest.loss()));
       }
+      beside.end();
+      const std::string copy = leads ? train::find_checkpoint(run + "-beside") : checkpoint;
+      for (const auto& file : std::filesystem::directory_iterator(checkpoint))
+        CHECK(test::contents_of(file.path().string()) ==
+              test::contents_of(copy + "/" + file.path().filename().string()));
     }
-    mesh->communicator->exchange("done");
+    mesh->communicator->exchange("done", Channel::training);
   }
   TEST_CASE("a checkpoint of ranks, with any parts, is that of one") {
     CHECK(run_ranks(2, "ranks that save") == "");

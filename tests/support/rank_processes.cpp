@@ -125,7 +125,7 @@ comm::Peers peers() {
   return {.rank = own.rank,
           .size = own.size,
           .exchange =
-              [own](const std::string& mine) {
+              [own](const std::string& mine, Channel) {
                 std::vector<std::string> all(static_cast<size_t>(own.size));
                 bool works = send(own.socket, mine);
                 for (std::string& each : all) works = works && receive(own.socket, each);

@@ -45,21 +45,6 @@ struct RanksPlace : Workplace {
     return std::filesystem::exists(path("runs/tiny/checkpoints/latest"));
   }
 };
-
-// Returns the pid of a rank, a child of the launcher. Children start in the order of ranks.
-pid_t pid_of_rank(const Workplace& place, int rank) {
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename().string();
-    if (name.find_first_not_of("0123456789") != name.npos) continue;
-    std::error_code gone;
-    if (std::filesystem::read_symlink(entry.path() / "cwd", gone) != place.folder()) continue;
-    const std::string variables = contents_of((entry.path() / "environ").string());
-    if (variables.find("WEFT_RANK=" + std::to_string(rank)) != variables.npos)
-      return std::stoi(name);
-  }
-  return 0;
-}
-
 }  // namespace
 
 TEST_CASE("ranks share out batches, and write a run with the bits of one rank that accumulates") {

@@ -120,7 +120,8 @@ std::shared_ptr<Communicator> Control::communicator() {
   const Peers peers = {
       .rank = rank_,
       .size = size(),
-      .exchange = [this](const std::string& mine) { return all_gather("the ranks", mine); },
+      .exchange = [this](const std::string& mine,
+                         Channel channel) { return all_gather("the ranks", mine, channel); },
       .check = [this] { check(); },
       .begins = [this](uint64_t sequence) { begins(sequence); },
       .awaits = [this](uint64_t sequence) { awaits(sequence); },
@@ -184,18 +185,22 @@ bool Control::saves_after(int64_t step) {
   return steps.size() < before;
 }
 
-std::vector<std::string> Control::all_gather(std::string_view what, std::string mine) {
+// Nobody is accused because a checkpoint that is written beside training takes long.
+std::vector<std::string> Control::all_gather(std::string_view what, std::string mine,
+                                             Channel channel) {
   WEFT_CHECK(mine.size() <= exchange_limit, "[ranks] {}: {} bytes are too many to exchange.", what,
              mine.size());
-  progress_.exchange(/*begins=*/true);
-  to_hub(Part{std::string(what), std::move(mine)});
+  const bool is_judged = channel == Channel::training;
+  std::optional<Whole>& arrived = wholes_[static_cast<size_t>(channel)];
+  if (is_judged) progress_.exchange(/*begins=*/true);
+  to_hub(Part{channel, std::string(what), std::move(mine)});
   Whole whole;
-  wait_until([this] { return whole_.has_value(); });
-  progress_.exchange(/*begins=*/false);
+  wait_until([&] { return arrived.has_value(); });
+  if (is_judged) progress_.exchange(/*begins=*/false);
   {
     const std::lock_guard lock(mutex_);
-    whole = std::move(*whole_);
-    whole_.reset();
+    whole = std::move(*arrived);
+    arrived.reset();
   }
   for (int rank = 0; rank < size(); ++rank)
     if (const std::string& other = whole.whats[static_cast<size_t>(rank)]; other != whole.whats[0])
@@ -278,7 +283,7 @@ void Control::take(const Welcome& welcome) {
 void Control::take(const Whole& whole) {
   const std::lock_guard lock(mutex_);
   if (std::ssize(whole.parts) != size() || std::ssize(whole.whats) != size()) return;
-  whole_ = whole;
+  wholes_[static_cast<size_t>(whole.channel)] = whole;
   // Once all leave, the first that ends closes its connections before the others have read this.
   has_left_ = has_left_ || std::ranges::count(whole.whats, leaving) == size();
   changed_.notify_all();

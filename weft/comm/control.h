@@ -29,8 +29,9 @@ namespace weft::comm {
 // Tells weft launch --hosts, where it started this rank: "lost", or "ended CODE".
 void tell_launcher(std::string_view what);
 
-// The training thread calls the functions of World;
-// the control thread hears the hub, counts time, and on rank 0 is the hub.
+// The training thread calls the functions of World, and the one that writes a checkpoint beside it
+// all_gather() of its channel; the control thread hears the hub, counts time, and on rank 0 is the
+// hub.
 class Control : public World {
  public:
   Control(const Place& place, const JoinOptions& options);
@@ -60,7 +61,8 @@ class Control : public World {
   int64_t agreed_stop() const override;
   bool stops_after(int64_t step) override;
   bool saves_after(int64_t step) override;
-  std::vector<std::string> all_gather(std::string_view what, std::string mine) override;
+  std::vector<std::string> all_gather(std::string_view what, std::string mine,
+                                      Channel channel = Channel::training) override;
 
  private:
   // An Agreement is what ranks do after which steps, for one purpose.
@@ -118,7 +120,7 @@ class Control : public World {
   bool is_welcome_ = false, is_alone_ = false;  // alone: the connection closed before the welcome
   bool has_left_ = false, is_alike_ = false, has_failed_ = false;
   std::optional<Verdict> verdict_;
-  std::optional<Whole> whole_;
+  std::array<std::optional<Whole>, channels> wholes_;
   std::array<Agreement, purposes> agreements_;
   int64_t done_ = 0;  // steps
   RankDescription description_;

@@ -15,8 +15,9 @@ Peers on_host(const Peers& all, int per_host) {
   const int first = all.rank / per_host * per_host;
   peers.rank = all.rank - first;
   peers.size = per_host;
-  peers.exchange = [exchange = all.exchange, first, per_host](const std::string& mine) {
-    const std::vector<std::string> each = exchange(mine);
+  peers.exchange = [exchange = all.exchange, first, per_host](const std::string& mine,
+                                                              Channel channel) {
+    const std::vector<std::string> each = exchange(mine, channel);
     return std::vector<std::string>(each.begin() + first, each.begin() + first + per_host);
   };
   return peers;

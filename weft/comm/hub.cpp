@@ -83,13 +83,15 @@ void Hub::hear(int rank, const Message& message) {
 // ---- agreement
 
 void Hub::take(int rank, const Part& part) {
-  at(rank).part = part;
-  if (!std::ranges::all_of(ranks_, [](const Rank& r) { return r.part.has_value(); })) return;
-  Whole whole;
+  const auto place = static_cast<size_t>(part.channel);
+  at(rank).parts[place] = part;
+  if (!std::ranges::all_of(ranks_, [&](const Rank& r) { return r.parts[place].has_value(); }))
+    return;
+  Whole whole{.channel = part.channel};
   for (Rank& r : ranks_) {
-    whole.whats.push_back(std::move(r.part->what));
-    whole.parts.push_back(std::move(r.part->bytes));
-    r.part.reset();
+    whole.whats.push_back(std::move(r.parts[place]->what));
+    whole.parts.push_back(std::move(r.parts[place]->bytes));
+    r.parts[place].reset();
   }
   const auto is_leaving = [](const std::string& what) { return what == leaving; };
   if (std::ranges::all_of(whole.whats, is_leaving)) is_over_ = true;
@@ -182,7 +184,7 @@ std::string Hub::text_of(const Finding& finding) const {
     return fmt::format("{} is silent: no word of it for {:.0f} s. {}", name(finding.rank),
                        finding.seconds, whereabouts(finding.rank));
   const RankDescription words = describe_();
-  const auto& part = at(finding.first_waiting).part;
+  const auto& part = at(finding.first_waiting).parts[static_cast<size_t>(Channel::training)];
   const std::string what = finding.is_exchange ? (part ? part->what : "an exchange")
                            : words.collective  ? words.collective(finding.awaited)
                                                : fmt::format("collective {}", finding.awaited);

@@ -62,7 +62,7 @@ class Hub {
 
   struct Rank {
     std::optional<Hello> hello;
-    std::optional<Part> part;                             // of the all_gather that is under way
+    std::array<std::optional<Part>, channels> parts;      // of the all_gathers that are under way
     std::array<std::optional<Answer>, purposes> answers;  // to the proposals that are under way
     std::optional<int> failed_with;                       // exit code
     Beat paced;                                           // as of the last pace()

@@ -28,9 +28,9 @@ void each_field(M& m, F&& field) {
     field(m.still_seconds), field(m.blind_seconds), field(m.step_seconds), field(m.busy_seconds);
     field(m.waited_seconds);
   } else if constexpr (std::is_same_v<T, Part>) {
-    field(m.what), field(m.bytes);
+    field(m.channel), field(m.what), field(m.bytes);
   } else if constexpr (std::is_same_v<T, Whole>) {
-    field(m.whats), field(m.parts);
+    field(m.channel), field(m.whats), field(m.parts);
   } else if constexpr (std::is_same_v<T, Propose> || std::is_same_v<T, Confirm>) {
     field(m.purpose), field(m.step);
   } else if constexpr (std::is_same_v<T, Ask>) {
@@ -52,7 +52,12 @@ json to_json(T value)
 {
   return value;
 }
-json to_json(Purpose purpose) { return static_cast<uint8_t>(purpose); }
+template <class T>
+json to_json(T value)
+  requires std::is_enum_v<T>
+{
+  return static_cast<uint8_t>(value);
+}
 template <class T>
 json to_json(const std::vector<T>& values) {
   json list = json::array();
@@ -86,12 +91,15 @@ void read(const json& from, T& to)
     to = static_cast<T>(from.get<int64_t>());
   }
 }
-void read(const json& from, Purpose& to) {
+template <class T>
+void read_enum(const json& from, T& to, size_t values) {
   uint8_t number = 0;
   read(from, number);
-  if (number >= purposes) refuse();
-  to = static_cast<Purpose>(number);
+  if (number >= values) refuse();
+  to = static_cast<T>(number);
 }
+void read(const json& from, Purpose& to) { read_enum(from, to, purposes); }
+void read(const json& from, Channel& to) { read_enum(from, to, channels); }
 template <class T>
 void read(const json& from, std::vector<T>& to) {
   if (!from.is_array()) refuse();

@@ -9,6 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "weft/device/world.h"
+
 namespace weft::comm {
 
 // The first message of a rank: who it is, and the token, which only ranks of this run know.
@@ -42,12 +44,14 @@ struct Beat {
 };
 // A rank's part of an all_gather, and all parts in the order of ranks.
 struct Part {
+  Channel channel = Channel::training;
   std::string what, bytes;
   bool operator==(const Part&) const = default;
 };
 // The last all_gather of a run.
 inline constexpr std::string_view leaving = "the end of the run";
 struct Whole {
+  Channel channel = Channel::training;
   std::vector<std::string> whats, parts;
   bool operator==(const Whole&) const = default;
 };

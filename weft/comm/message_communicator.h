@@ -20,8 +20,8 @@ class MessageCommunicator : public Communicator {
     peers.describe(names_.words());
   }
 
-  std::vector<std::string> exchange(const std::string& mine) override {
-    return peers_.exchange(mine);
+  std::vector<std::string> exchange(const std::string& mine, Channel channel) override {
+    return peers_.exchange(mine, channel);
   }
   void poll() override { messages_.poll(); }
 

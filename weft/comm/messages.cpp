@@ -31,7 +31,7 @@ int tag_of(uint64_t sequence, Leg leg) {
 Messages::Messages(const Peers& peers, std::shared_ptr<MpiLibrary> mpi)
     : peers_(peers), mpi_(std::move(mpi)) {
   mpi_->start(peers.rank, peers.size);
-  const std::vector<std::string> all = peers.exchange(mpi_->description());
+  const std::vector<std::string> all = peers.exchange(mpi_->description(), Channel::training);
   for (int rank = 1; rank < peers.size; ++rank)
     if (const std::string& other = all[static_cast<size_t>(rank)]; other != all.front())
       throw Error(ErrorKind::device,

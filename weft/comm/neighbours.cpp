@@ -47,8 +47,8 @@ std::unique_ptr<Mapping> map(int rank, int pid, int file, size_t bytes, bool wri
 
 Neighbours::Neighbours(const Peers& peers)
     : peers_(peers), board_file_(make_memory_file("weft-board", sizeof(Board))) {
-  const std::vector<std::string> all =
-      peers.exchange(fmt::format("{} {} {}", getpid(), memory_->file(), board_file_->number()));
+  const std::vector<std::string> all = peers.exchange(
+      fmt::format("{} {} {}", getpid(), memory_->file(), board_file_->number()), Channel::training);
   for (int rank = 0; rank < peers.size; ++rank) {
     int pid = 0, memory = 0, board = 0;
     if (std::sscanf(all[static_cast<size_t>(rank)].c_str(), "%d %d %d", &pid, &memory, &board) != 3)
@@ -56,7 +56,7 @@ Neighbours::Neighbours(const Peers& peers)
     memories_.push_back(map(rank, pid, memory, SharedMemory::room(), false));
     boards_.push_back(map(rank, pid, board, sizeof(Board), true));
   }
-  peers.exchange("mapped");  // a rank that ends now takes its files along
+  peers.exchange("mapped", Channel::training);  // a rank that ends now takes its files along
 }
 
 // The first rank makes a file, which lives as long as a rank maps it.
@@ -64,7 +64,8 @@ std::shared_ptr<Buffer> Neighbours::allocate_common(size_t bytes) {
   std::unique_ptr<Descriptor> made;
   if (rank() == 0) made = make_memory_file("weft-common", bytes);
   const std::string first =
-      peers_.exchange(made ? fmt::format("{} {}", getpid(), made->number()) : "").front();
+      peers_.exchange(made ? fmt::format("{} {}", getpid(), made->number()) : "", Channel::training)
+          .front();
   int pid = 0, file = 0;
   if (std::sscanf(first.c_str(), "%d %d", &pid, &file) != 2)
     throw Error(ErrorKind::failed, "[ranks] rank 0 has not said where the common memory is.");
@@ -75,7 +76,7 @@ std::shared_ptr<Buffer> Neighbours::allocate_common(size_t bytes) {
   auto owner = std::shared_ptr<void>(nullptr, [all = common_, data](void*) {
     std::erase_if(*all, [data](const auto& each) { return each->data() == data; });
   });
-  peers_.exchange("mapped");
+  peers_.exchange("mapped", Channel::training);
   return std::make_shared<Buffer>(Buffer{.data = data, .bytes = bytes, .owner = owner});
 }
 

@@ -6,13 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "weft/device/world.h"
+
 namespace weft::comm {
 
 // Peers are the ranks of a communicator, before they can read each other's memory.
 struct Peers {
   int rank = 0, size = 1;
   // Returns the strings of all ranks, by rank. All ranks call it together.
-  std::function<std::vector<std::string>(const std::string& mine)> exchange;
+  std::function<std::vector<std::string>(const std::string& mine, Channel channel)> exchange;
   // Throws Error where a rank is lost; called many times a second while a rank waits for others.
   std::function<void()> check = [] {};
   // What World has of these names: this rank begins, awaits, or has awaited a collective, of which

@@ -15,8 +15,8 @@ class Shared : public Communicator {
  public:
   explicit Shared(const Peers& peers) : ranks_(peers) { peers.describe(names_.words()); }
 
-  std::vector<std::string> exchange(const std::string& mine) override {
-    return ranks_.peers().exchange(mine);
+  std::vector<std::string> exchange(const std::string& mine, Channel channel) override {
+    return ranks_.peers().exchange(mine, channel);
   }
   std::shared_ptr<Buffer> allocate(size_t bytes) override { return ranks_.allocate(bytes); }
   std::shared_ptr<Buffer> allocate_common(size_t bytes) override {

@@ -8,6 +8,7 @@
 
 #include "weft/base/memory/buffer.h"
 #include "weft/device/compiler.h"
+#include "weft/device/world.h"
 
 namespace weft {
 
@@ -17,8 +18,8 @@ class Communicator {
   virtual ~Communicator() = default;
 
   // Returns the strings of all ranks, by rank, outside of steps: small ones, which all ranks
-  // exchange at the same place of the program.
-  virtual std::vector<std::string> exchange(const std::string& mine) = 0;
+  // exchange at the same place of the program: of the thread that the channel has.
+  virtual std::vector<std::string> exchange(const std::string& mine, Channel channel) = 0;
   // Returns zeroed memory that the other ranks can read, aligned to buffer_alignment. Operands of
   // collectives are in it.
   virtual std::shared_ptr<Buffer> allocate(size_t bytes) = 0;

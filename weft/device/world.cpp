@@ -54,7 +54,8 @@ std::string World::name(int rank) const {
   return fmt::format("rank {} (host {}, pid {})", rank, host(rank), pid(rank));
 }
 
-std::vector<std::string> World::all_gather(std::string_view /*what*/, std::string mine) {
+std::vector<std::string> World::all_gather(std::string_view /*what*/, std::string mine,
+                                           Channel /*channel*/) {
   std::vector<std::string> all;
   all.push_back(std::move(mine));
   return all;

@@ -27,6 +27,11 @@ struct RankDescription {
   std::function<std::string(uint64_t sequence)> collective = {};
 };
 
+// A Channel carries exchanges of all ranks in one order. The training thread of a rank has one, and
+// the thread that writes a checkpoint beside training has another.
+enum class Channel : uint8_t { training, saving };
+constexpr size_t channels = 2;
+
 // All functions are for the training thread of the rank, unless they say otherwise. Functions that
 // wait for other ranks throw Error(rank_lost) when one of them is dead or hung.
 class World {
@@ -112,9 +117,11 @@ class World {
   }
 
   // Small strings, by way of rank 0: for starts, not for steps. `what` must agree on all ranks, or
-  // they throw Error(usage). At most exchange_limit bytes from each rank.
+  // they throw Error(usage). At most exchange_limit bytes from each rank. Each channel has a
+  // thread.
   static constexpr size_t exchange_limit = size_t{64} << 10;
-  virtual std::vector<std::string> all_gather(std::string_view what, std::string mine);
+  virtual std::vector<std::string> all_gather(std::string_view what, std::string mine,
+                                              Channel channel = Channel::training);
   std::string broadcast(std::string_view what, std::string mine);  // returns that of rank 0
 
  protected:

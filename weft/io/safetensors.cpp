@@ -280,15 +280,10 @@ FileSummary write_shared_safetensors(const std::string& path, std::span<const Na
 }
 
 void write_share(const std::string& path, std::span<const NamedBytes> tensors,
-                 const Metadata& metadata, const Share& share) {
+                 const Metadata& metadata) {
   const SharedFile file(path);
   const std::vector<uint64_t> offsets = offsets_in_file(tensors, metadata);
-  int64_t whole = 0;  // tensors, which the processes take in turns
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const NamedBytes& tensor = tensors[i];
-    if (tensor.ranges.empty() && whole++ % share.ranks != share.rank) continue;
-    write_parts(file, offsets[i], tensor);
-  }
+  for (size_t i = 0; i < tensors.size(); ++i) write_parts(file, offsets[i], tensors[i]);
   file.sync();
 }
 
@@ -327,30 +322,6 @@ std::vector<uint64_t> offsets_in_file(std::span<const NamedBytes> tensors,
     end += tensors[i].type.bytes();
   }
   return offsets;
-}
-
-NamedVariables by_name(std::span<const Variable> variables) {
-  NamedVariables named;
-  for (const Variable& variable : variables) named.emplace_back(variable.name(), variable);
-  return named;
-}
-
-std::vector<NamedBytes> bytes_of(const NamedVariables& variables) {
-  std::vector<NamedBytes> tensors;
-  for (const auto& [name, variable] : variables) {
-    Storage& storage = *variable.state()->storage;
-    if (storage.is_on_device())
-      tensors.push_back({.name = name, .type = variable.type(), .storage = &storage});
-    else
-      tensors.push_back({name,
-                         variable.type(),
-                         {storage.on_host().data, storage.bytes()},
-                         storage.buffer().get(),
-                         nullptr,
-                         {},
-                         variable.state()->ranges});
-  }
-  return tensors;
 }
 
 void detail::append(NamedVariables& variables, const std::string& name, const Variable& variable) {

@@ -57,18 +57,22 @@ struct NamedBytes {
 FileSummary write_safetensors(const std::string& path, std::span<const NamedBytes> tensors,
                               const Metadata& metadata = {});
 
-// A Share is which of several processes writes: each what it has a part of, and they take turns at
-// tensors that all of them have.
+// A Share is which of several processes writes.
 struct Share {
   int64_t rank = 0, ranks = 1;
 };
+inline constexpr size_t least_divided = 16 << 10;  // bytes of a tensor that processes divide
+// Leaves of each tensor what this process writes: its part; an equal part of a tensor that all of
+// them have, or of small ones the whole of every `ranks`-th.
+void leave_share(std::vector<NamedBytes>& tensors, const Share& share);
 // Does the same as write_safetensors() together with other processes. `share_out` receives the path
 // of the unfinished file, of which all processes call write_share(), and returns once they have.
+// The tensors are those of leave_share().
 FileSummary write_shared_safetensors(const std::string& path, std::span<const NamedBytes> tensors,
                                      const Metadata& metadata,
                                      const std::function<void(const std::string&)>& share_out);
 void write_share(const std::string& path, std::span<const NamedBytes> tensors,
-                 const Metadata& metadata, const Share& share);
+                 const Metadata& metadata);
 
 // Does the same, and seals the file: its last tensor, called seal_name, is the XXH3 (64 bits,
 // little endian) of all bytes before it.
@@ -88,6 +92,11 @@ NamedVariables by_name(std::span<const Variable> variables);  // Variable::name(
 
 // Returns views of the variables' memory, for write_safetensors().
 std::vector<NamedBytes> bytes_of(const NamedVariables& variables);
+
+// Copies the bytes of tensors, from memory, files and devices, to the beginning of `memory`, and
+// makes the tensors views of the copies. Returns the rest of `memory`, which must suffice.
+std::span<std::byte> copy_tensors(std::vector<NamedBytes>& tensors, std::span<std::byte> memory);
+size_t held_bytes(std::span<const NamedBytes> tensors);  // which it copies
 
 // Returns {"format": "pt"}, which other tools require before they load a file.
 const Metadata& pytorch_metadata();

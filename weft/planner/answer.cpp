@@ -128,6 +128,7 @@ PlanAnswer sum_up(const PlanQuestion& question, std::vector<PlannedStep> plans) 
   const KernelLibrary& device = library(question.device);
   PlanAnswer all{.plans = std::move(plans),
                  .data_bytes = question.data_bytes,
+                 .snapshot_bytes = question.snapshot_bytes,
                  .on_host = device.on_host(),
                  .basis = question.machine.basis,
                  .device_name = question.machine.name,
@@ -196,7 +197,7 @@ double PlanAnswer::recompute_price() const {
 size_t PlanAnswer::memory_there() const { return on_host ? machine_memory() : device_bytes; }
 
 size_t PlanAnswer::room_within(size_t has) const {
-  const size_t besides = on_host ? data_bytes + runtime_bytes : staging_bytes;
+  const size_t besides = on_host ? data_bytes + snapshot_bytes + runtime_bytes : staging_bytes;
   return has - std::min(has, besides);
 }
 

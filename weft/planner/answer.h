@@ -76,6 +76,7 @@ struct PlanAnswer {
   size_t constant_bytes = 0;          // constants of all steps
   size_t staging_bytes = 0;           // batches on their way to a device
   size_t data_bytes = 0;              // samples, and the batches of loaders
+  size_t snapshot_bytes = 0;          // as in PlanQuestion
   size_t runtime_bytes = 0;           // see runtime_bytes()
   double flops = 0, bytes = 0;        // operations and memory traffic of an update
   double seconds = 0;                 // planned seconds of an update; 0: unknown
@@ -126,7 +127,8 @@ struct PlanAnswer {
   // the process's.
   size_t process_bytes() const {
     if (!on_host) return 0;
-    return std::max(total_bytes(), initial_bytes()) + constant_bytes + data_bytes + runtime_bytes;
+    return std::max(total_bytes(), initial_bytes()) + constant_bytes + data_bytes + snapshot_bytes +
+           runtime_bytes;
   }
   // Returns what `has` bytes in all leave to what a limit of memory covers: state, constants and
   // arena.

@@ -77,6 +77,7 @@ struct PlanQuestion {
   StepOptions options = {};
   std::vector<StateBill> state = {};  // of all steps, in the order of tables
   size_t data_bytes = 0;  // host bytes of samples, of batches, and of files that checkpoints keep
+  size_t snapshot_bytes = 0;  // host bytes of a checkpoint that is written beside training
   std::vector<Ladder> may_change = {};  // to make it fit, or take less time: find_remedies()
 
   // Returns the bytes of state that stay in memory, whatever the batch.

@@ -107,6 +107,9 @@ struct Experiment {
   // the files that checkpoints keep; 0 without data.
   size_t data_bytes() const;
   uint64_t checkpoint_file_bytes() const;  // bytes of the files that checkpoints keep
+  // Returns the bytes, at most, of the copy from which this rank writes checkpoints beside training
+  // where the recipe, which may differ from this one's in that, has it do so; else 0.
+  size_t snapshot_bytes(const Recipe& with) const;
   // Return the bytes of parameters and buffers, of the parameters that train, and of the state of
   // an update.
   int64_t model_bytes() const, trained_bytes() const, optimizer_bytes() const;

@@ -8,6 +8,7 @@
 //   fail      the call fails: no space is left, or an error of the disk, in turn
 //   full      from the call on, the disk is full for all paths that have the word
 //   piece     the call writes half of its bytes, or is interrupted
+//   hold      from the call on, calls for paths that have the word wait for the file FILE.go
 // The log gets the name of the call at which it happened.
 #include <atomic>
 #include <cerrno>
@@ -57,6 +58,11 @@ void note(const char* name) {
   syscall(SYS_close, file);
 }
 
+bool can_go_on() {
+  const char* const log = std::getenv("FILE_FAULT_LOG");
+  return log == nullptr || access((std::string(log) + ".go").c_str(), F_OK) == 0;
+}
+
 std::string path_of(int descriptor) {
   char path[4096];
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
@@ -76,6 +82,12 @@ int fault_of(const char* name, const std::string& path, Kind kind, bool& dies) {
   if (calls == 0 && !has_word) return 0;
   if (fault.what == "piece" && kind != Kind::writes && kind != Kind::waits) return 0;
   const long call = ++calls;
+  if (fault.what == "hold") {
+    if (call < fault.call || !has_word || can_go_on()) return 0;
+    note(name);
+    while (!can_go_on()) usleep(1000);
+    return 0;
+  }
   if (fault.what == "full") {
     const bool takes = kind == Kind::takes_space || kind == Kind::writes;
     if (call < fault.call || !has_word || !takes) return 0;

@@ -1,10 +1,16 @@
 #include "weft/train/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <span>
+#include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 
+#include "weft/base/host/team.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/base/numbers/hash.h"
 #include "weft/io/files.h"
 #include "weft/io/load.h"
@@ -17,53 +23,100 @@ namespace weft::train {
 namespace fs = std::filesystem;
 
 namespace {
-void write_parts(CheckpointWriter& writer, const Experiment& experiment, const Progress& progress) {
+std::shared_ptr<const Mesh> ranks_of(const Experiment& experiment) {
+  return experiment.ranks() > 1 ? experiment.mesh : nullptr;
+}
+
+CheckpointFiles files_of(const Experiment& experiment, const Progress& progress) {
+  CheckpointFiles files;
   for (const CheckpointPart& part : checkpoint_parts())
-    if (part.write != nullptr) part.write(writer, experiment, progress);
-}
-void write_files(const std::string& folder, const Experiment& experiment,
-                 const Progress& progress) {
-  CheckpointWriter writer(folder, experiment.ranks() > 1 ? experiment.mesh.get() : nullptr);
-  write_parts(writer, experiment, progress);
-  writer.manifest(progress.step);
-}
-}  // namespace
-
-void share_checkpoint(const Experiment& experiment, const Progress& progress) {
-  CheckpointWriter writer("", experiment.mesh.get());
-  write_parts(writer, experiment, progress);
-  writer.follow();
+    if (part.add != nullptr) part.add(files, experiment, progress);
+  if (const auto ranks = ranks_of(experiment))
+    for (CheckpointFile& file : files)
+      if (auto* const tensors = std::get_if<CheckpointTensors>(&file.contents))
+        io::leave_share(tensors->tensors, {ranks->place(data_axis), ranks->size(data_axis)});
+  return files;
 }
 
-void release_ranks(const Experiment& experiment, const std::string& error) {
-  if (experiment.ranks() > 1) CheckpointWriter("", experiment.mesh.get()).release(error);
-}
+// A Save has all that save_checkpoint() needs, on any thread.
+struct Save {
+  std::string run_folder;
+  CheckpointFiles files;
+  int64_t step = 0, keep_last = 1;
+  bool best = false;
+  std::string problem;
+  CheckpointWriter writer;
 
-std::string save_checkpoint(const std::string& run_folder, const Experiment& experiment,
-                            const Progress& progress, bool best) {
-  std::string folder = checkpoints_of(run_folder), name = fmt::format("step-{:08}", progress.step);
+  std::string run() const;
+};
+
+std::string Save::run() const {
+  if (!writer.leads()) {
+    writer.follow(files);
+    return "";
+  }
+  std::string folder = checkpoints_of(run_folder), name = fmt::format("step-{:08}", step);
   try {
+    if (!problem.empty()) throw Error(ErrorKind::failed, "{}", problem);
     io::AtomicFolder whole(join(folder, name));
-    write_files(whole.path(), experiment, progress);
+    writer.write(whole.path(), files, step);
     spare_foreign(join(folder, name));
     whole.commit();
     io::replace_link(join(folder, "latest"), name);
     if (best) io::replace_link(join(folder, "best"), name);
-    release_ranks(experiment, "");
+    writer.release();
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::failed) release_ranks(experiment, error.what());
-    throw Error(error.kind(), "checkpoint of step {}: {}{}", progress.step, error.what(),
+    if (error.kind() == ErrorKind::failed) writer.release(error.what());
+    throw Error(error.kind(), "checkpoint of step {}: {}{}", step, error.what(),
                 list_checkpoints(run_folder).empty() ? none_is_saved(run_folder)
                                                      : " Earlier checkpoints are intact.");
   }
-  prune(run_folder, experiment.recipe->checkpoint.keep_last);
+  prune(run_folder, keep_last);
   return join(folder, name);
+}
+
+Save save_of(const std::string& run_folder, const Experiment& experiment, const Progress& progress,
+             bool best, const std::string& problem, Channel channel) {
+  return {.run_folder = run_folder,
+          .files = files_of(experiment, progress),
+          .step = progress.step,
+          .keep_last = experiment.recipe->checkpoint.keep_last,
+          .best = best,
+          .problem = problem,
+          .writer = CheckpointWriter(ranks_of(experiment), channel)};
+}
+}  // namespace
+
+std::string save_checkpoint(const std::string& run_folder, const Experiment& experiment,
+                            const Progress& progress, bool best, const std::string& problem) {
+  return save_of(run_folder, experiment, progress, best, problem, Channel::training).run();
+}
+
+SaveBeside::SaveBeside(size_t bytes) : copy_(Buffer::allocate(bytes)) { copy_->populate(); }
+
+void SaveBeside::begin(const std::string& run_folder, const Experiment& experiment,
+                       const Progress& progress, bool best, const std::string& problem) {
+  Save save = save_of(run_folder, experiment, progress, best, problem, Channel::saving);
+  std::span<std::byte> rest(copy_->data, copy_->bytes);
+  for (CheckpointFile& file : save.files)
+    if (auto* const tensors = std::get_if<CheckpointTensors>(&file.contents))
+      rest = io::copy_tensors(tensors->tensors, rest);
+  saving_ = std::async(std::launch::async, [save = std::move(save)] {
+    const auto alone = make_team(1);  // the other threads train
+    const TeamScope scope(*alone);
+    return save.run();
+  });
+}
+
+bool SaveBeside::has_ended() const {
+  return is_under_way() && saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
 void write_checkpoint(const std::string& folder, const Experiment& experiment,
                       const Progress& progress) {
   io::AtomicFolder whole(folder);
-  write_files(whole.path(), experiment, progress);
+  CheckpointWriter(ranks_of(experiment))
+      .write(whole.path(), files_of(experiment, progress), progress.step);
   whole.commit();
 }
 

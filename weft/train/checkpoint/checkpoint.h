@@ -13,6 +13,8 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -58,17 +60,33 @@ void check_may_save(const std::string& run_folder);
 // cannot be read.
 std::string none_is_saved(const std::string& run_folder);
 
-// Writes this rank's share of the checkpoint that the first of several ranks saves at the same
-// time. Throws the first rank's Error(failed).
-void share_checkpoint(const Experiment& experiment, const Progress& progress);
-// On the first of several ranks: lets the others go on, who wait in share_checkpoint(). They throw
-// the error, unless it is "".
-void release_ranks(const Experiment& experiment, const std::string& error);
 // Saves under RUN/checkpoints and returns the folder. Moves the link `latest`, and `best` if `best`
 // is set; removes checkpoints older than the `keep_last` newest, except the best. Throws
-// Error(failed) if the disk is full or not writable; earlier checkpoints remain.
+// Error(failed) if the disk is full or not writable, or with `problem`, which says why the run has
+// no folder; earlier checkpoints remain. Several ranks save at the same time: the first one's
+// `run_folder` and `problem` count, each writes its share, and all throw the first one's error; the
+// others return "".
 std::string save_checkpoint(const std::string& run_folder, const Experiment& experiment,
-                            const Progress& progress, bool best);
+                            const Progress& progress, bool best, const std::string& problem = "");
+
+// A SaveBeside does so beside training: it copies what this rank writes, and a thread writes the
+// copy. The experiment outlives it.
+class SaveBeside {
+ public:
+  // `bytes` is the memory of copies.
+  explicit SaveBeside(size_t bytes);
+  // Begins a save, where none is under way.
+  void begin(const std::string& run_folder, const Experiment& experiment, const Progress& progress,
+             bool best, const std::string& problem);
+  bool is_under_way() const { return saving_.valid(); }  // from begin() to end()
+  bool has_ended() const;                                // end() does not wait
+  // Waits for the save, and returns or throws what save_checkpoint() does.
+  std::string end() { return saving_.get(); }
+
+ private:
+  std::shared_ptr<Buffer> copy_;
+  std::future<std::string> saving_;  // ends first, as its thread reads the copy
+};
 
 // Writes a checkpoint as a new folder, which appears whole, beside no run. Throws as above.
 void write_checkpoint(const std::string& folder, const Experiment& experiment,

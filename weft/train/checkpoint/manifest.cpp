@@ -41,29 +41,36 @@ Manifest read_manifest(const std::string& folder) {
 
 bool CheckpointWriter::leads() const { return mesh_ == nullptr || mesh_->place(data_axis) == 0; }
 std::vector<std::string> CheckpointWriter::exchange(const std::string& mine) const {
-  return mesh_->communicator->exchange(mine);
+  return mesh_->communicator->exchange(mine, channel_);
 }
 
-void CheckpointWriter::text(std::string_view name, std::string_view contents) {
-  if (leads()) files_[std::string(name)] = io::write_file_atomically(join(folder_, name), contents);
-}
-
-void CheckpointWriter::tensors(std::string_view name, const std::vector<io::NamedBytes>& tensors,
-                               const io::Metadata& metadata) {
-  if (!leads()) {
-    shares_.emplace(name, Share{tensors, metadata});
-    return;
+void CheckpointWriter::write(const std::string& folder, const CheckpointFiles& files,
+                             int64_t step) const {
+  json listed = json::object();
+  for (const auto& [name, contents] : files) {
+    const auto* const tensors = std::get_if<CheckpointTensors>(&contents);
+    const auto* const text = std::get_if<std::string>(&contents);
+    const io::FileSummary file =
+        tensors != nullptr ? write_tensors(folder, name, *tensors)
+                           : io::write_file_atomically(
+                                 join(folder, name),
+                                 text != nullptr ? *text : std::get<std::string_view>(contents));
+    listed[name] = {{"bytes", file.bytes}, {"xxh3", to_hex(file.checksum)}};
   }
-  const std::string path = join(folder_, name);
-  files_[std::string(name)] =
-      mesh_ == nullptr
-          ? io::write_safetensors(path, tensors, metadata)
-          : io::write_shared_safetensors(path, tensors, metadata, [&](const std::string& file) {
-              exchange(fmt::format("{}\n{}", name, file));
-              if (const std::string problem = write_share(file, {tensors, metadata});
-                  !problem.empty())
-                throw Error(ErrorKind::failed, "{}", problem);
-            });
+  const json manifest = {{"format", manifest_format}, {"step", step}, {"files", listed}};
+  io::write_file_atomically(join(folder, manifest_file), io::json_text(manifest, 2) + "\n");
+}
+
+io::FileSummary CheckpointWriter::write_tensors(const std::string& folder, const std::string& name,
+                                                const CheckpointTensors& file) const {
+  const std::string path = join(folder, name);
+  if (mesh_ == nullptr) return io::write_safetensors(path, file.tensors, file.metadata);
+  return io::write_shared_safetensors(
+      path, file.tensors, file.metadata, [&](const std::string& unfinished) {
+        exchange(fmt::format("{}\n{}", name, unfinished));
+        if (const std::string problem = write_share(unfinished, file); !problem.empty())
+          throw Error(ErrorKind::failed, "{}", problem);
+      });
 }
 
 // Ranks without a control plane are those of tests.
@@ -72,11 +79,11 @@ std::string CheckpointWriter::own_name() const {
   return world().size() > 1 ? world().name(rank) : fmt::format("rank {}", rank);
 }
 
-std::string CheckpointWriter::write_share(const std::string& path, const Share& share) const {
+std::string CheckpointWriter::write_share(const std::string& path,
+                                          const CheckpointTensors& share) const {
   std::string problem;
   try {
-    io::write_share(path, share.tensors, share.metadata,
-                    {mesh_->place(data_axis), mesh_->size(data_axis)});
+    io::write_share(path, share.tensors, share.metadata);
   } catch (const Error& error) {
     problem = fmt::format("{}: {}", own_name(), error.what());
   }
@@ -89,25 +96,18 @@ void CheckpointWriter::release(const std::string& error) const {
   if (mesh_ != nullptr) exchange(fmt::format("\n{}", error));
 }
 
-void CheckpointWriter::follow() const {
+void CheckpointWriter::follow(const CheckpointFiles& files) const {
   for (;;) {
     const std::string order = exchange("").front();
     const size_t end = order.find('\n');
     const std::string name = order.substr(0, end), rest = order.substr(end + 1);
     if (name.empty() && rest.empty()) return;
     if (name.empty()) throw Error(ErrorKind::failed, "{}", rest);
-    const auto share = shares_.find(name);
-    WEFT_ASSERT(share != shares_.end(), "this rank has nothing of {}", name);
-    write_share(rest, share->second);  // the first rank hears of problems, too, and says them
+    const auto file = std::ranges::find(files, name, &CheckpointFile::name);
+    WEFT_ASSERT(file != files.end(), "this rank has nothing of {}", name);
+    // The first rank hears of problems, too, and says them.
+    write_share(rest, std::get<CheckpointTensors>(file->contents));
   }
-}
-
-void CheckpointWriter::manifest(int64_t step) const {
-  json files = json::object();
-  for (const auto& [name, file] : files_)
-    files[name] = {{"bytes", file.bytes}, {"xxh3", to_hex(file.checksum)}};
-  const json manifest = {{"format", manifest_format}, {"step", step}, {"files", files}};
-  io::write_file_atomically(join(folder_, manifest_file), io::json_text(manifest, 2) + "\n");
 }
 
 }  // namespace weft::train

@@ -2,15 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
+#include "weft/device/world.h"
 #include "weft/io/file_summary.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
@@ -47,40 +49,46 @@ struct Manifest {
 // Reads the manifest in a folder. Throws Error(checkpoint).
 Manifest read_manifest(const std::string& folder);
 
-// Writes the files of a checkpoint and records each for the manifest, which is written last. The
-// first of several ranks writes them, and all ranks write tensors: each what it has a part of.
+// CheckpointFiles are the files of a checkpoint before they are written, in order: views of
+// tensors, of which ranks have what they write, and texts, or views of texts that outlive them.
+struct CheckpointTensors {
+  std::vector<io::NamedBytes> tensors;
+  io::Metadata metadata = io::pytorch_metadata();
+};
+struct CheckpointFile {
+  std::string name;
+  std::variant<CheckpointTensors, std::string, std::string_view> contents;
+};
+using CheckpointFiles = std::vector<CheckpointFile>;
+
+// Writes the files of a checkpoint, and last the manifest. The first of several ranks writes them,
+// and all ranks write tensors: each what it has.
 class CheckpointWriter {
  public:
   // `mesh` has the ranks, all of which make a writer at the same time; null: this process alone.
-  explicit CheckpointWriter(std::string folder, const Mesh* mesh = nullptr)
-      : folder_(std::move(folder)), mesh_(mesh) {}
+  explicit CheckpointWriter(std::shared_ptr<const Mesh> mesh, Channel channel = Channel::training)
+      : mesh_(std::move(mesh)), channel_(channel) {}
 
-  void text(std::string_view name, std::string_view contents);
-  void tensors(std::string_view name, const std::vector<io::NamedBytes>& tensors,
-               const io::Metadata& metadata = io::pytorch_metadata());
-  void manifest(int64_t step) const;
-  // On the first rank: lets the others go on, which threw this error if there is one.
+  bool leads() const;
+  // On the first rank.
+  void write(const std::string& folder, const CheckpointFiles& files, int64_t step) const;
+  // On the first rank: lets the others go on, which throw this error if there is one.
   void release(const std::string& error = "") const;
   // On the others: writes their shares of the tensors until the first rank releases them. Throws
   // its error, Error(failed).
-  void follow() const;
+  void follow(const CheckpointFiles& files) const;
 
  private:
-  struct Share {
-    std::vector<io::NamedBytes> tensors;
-    io::Metadata metadata;
-  };
-  bool leads() const;
+  io::FileSummary write_tensors(const std::string& folder, const std::string& name,
+                                const CheckpointTensors& file) const;
   std::string own_name() const;  // "rank 3 (host b, pid 4411)"
   std::vector<std::string> exchange(const std::string& mine) const;
   // Writes this rank's share of a file that the first rank has begun. Returns what is wrong where a
   // rank cannot, the same on all ranks; it begins with the name of the rank.
-  std::string write_share(const std::string& path, const Share& share) const;
+  std::string write_share(const std::string& path, const CheckpointTensors& share) const;
 
-  std::string folder_;
-  const Mesh* mesh_;
-  std::map<std::string, io::FileSummary> files_;
-  std::map<std::string, Share, std::less<>> shares_;  // on the others, by the name of the file
+  std::shared_ptr<const Mesh> mesh_;
+  Channel channel_;
 };
 
 }  // namespace weft::train

@@ -25,8 +25,8 @@ using nlohmann::json;
 
 // ---- recipe.yaml
 
-void write_recipe(CheckpointWriter& to, const Experiment& experiment, const Progress&) {
-  to.text("recipe.yaml", experiment.recipe.to_yaml());
+void add_recipe(CheckpointFiles& to, const Experiment& experiment, const Progress&) {
+  to.push_back({"recipe.yaml", experiment.recipe.to_yaml()});
 }
 
 // Refuses to resume with other data, another order of them or another optimizer: that would be
@@ -74,8 +74,8 @@ Progress read_progress(const std::string& folder) {
   return fields_of(join(folder, "data.json"), progress_of);
 }
 
-void write_progress(CheckpointWriter& to, const Experiment&, const Progress& progress) {
-  to.text("data.json", io::json_text(to_json(progress), 2) + "\n");
+void add_progress(CheckpointFiles& to, const Experiment&, const Progress& progress) {
+  to.push_back({"data.json", io::json_text(to_json(progress), 2) + "\n"});
 }
 
 void check_same_data(const std::string& folder, const Experiment& experiment) {
@@ -95,8 +95,8 @@ void load_progress(const std::string& folder, Experiment& experiment, Progress& 
 
 // ---- config.json
 
-void write_config(CheckpointWriter& to, const Experiment& experiment, const Progress&) {
-  to.text("config.json", models::json_text(experiment.model->config()));
+void add_config(CheckpointFiles& to, const Experiment& experiment, const Progress&) {
+  to.push_back({"config.json", models::json_text(experiment.model->config())});
 }
 
 // Throws one line that names the first difference between the models of the file and of the recipe.
@@ -115,9 +115,9 @@ void check_same_model(const std::string& folder, const Experiment& experiment) {
 
 // ---- vocabulary.json: the characters or bytes of a text
 
-void write_vocabulary(CheckpointWriter& to, const Experiment& experiment, const Progress&) {
+void add_vocabulary(CheckpointFiles& to, const Experiment& experiment, const Progress&) {
   if (experiment.vocabulary && experiment.vocabulary->vocabulary() != nullptr)
-    to.text("vocabulary.json", experiment.vocabulary->vocabulary()->to_json());
+    to.push_back({"vocabulary.json", experiment.vocabulary->vocabulary()->to_json()});
 }
 
 bool differ(const data::TextCodec& a, const data::TextCodec& b) {
@@ -144,12 +144,12 @@ std::vector<std::string_view> extra_names() {
   return names;
 }
 
-void write_extra(CheckpointWriter& to, const Experiment& experiment, const Progress&) {
+void add_extra(CheckpointFiles& to, const Experiment& experiment, const Progress&) {
   for (const io::FolderFile& file : experiment.checkpoint_files) {
     WEFT_CHECK(is_checkpoint_file(file.name),
                "[checkpoint] the data set keeps {}, which its entry does not list in `files`.",
                file.name);
-    to.text(file.name, file.contents);
+    to.push_back({file.name, std::string_view(file.contents)});
   }
 }
 
@@ -185,14 +185,16 @@ void load_tensors(const std::string& folder, const Recipe& here, const auto& loa
 
 // The files have the weights that the model is used with, so that every reader of a model gets
 // those: those that train are state of the run where they are others.
-void write_weights(CheckpointWriter& to, const Experiment& experiment, const Progress&) {
+void add_weights(CheckpointFiles& to, const Experiment& experiment, const Progress&) {
   const StandInScope used(experiment.stand_ins());
-  if (!experiment.recipe->adapter.type) return to.tensors(weights_file, experiment.model->saved());
+  if (!experiment.recipe->adapter.type)
+    return to.push_back({weights_file, CheckpointTensors{experiment.model->saved()}});
   io::Metadata metadata = io::pytorch_metadata();
   identify_base(metadata, *experiment.recipe->model.pretrained);
-  to.tensors(models::adapter_weights_file, models::adapter_tensors(*experiment.model), metadata);
-  to.text(models::adapter_config_file,
-          models::adapter_config_text(*experiment.model, adapter_of(experiment.recipe)));
+  to.push_back({std::string(models::adapter_weights_file),
+                CheckpointTensors{models::adapter_tensors(*experiment.model), metadata}});
+  to.push_back({std::string(models::adapter_config_file),
+                models::adapter_config_text(*experiment.model, adapter_of(experiment.recipe))});
 }
 
 void load_weights(const std::string& folder, Experiment& experiment) {
@@ -216,8 +218,9 @@ void load_weights(const std::string& folder, Experiment& experiment) {
 
 constexpr const char* state_file = "state-optimizer.safetensors";
 
-void write_state(CheckpointWriter& to, const Experiment& experiment, const Progress&) {
-  to.tensors(state_file, io::bytes_of(io::by_name(experiment.state_beside_weights())));
+void add_state(CheckpointFiles& to, const Experiment& experiment, const Progress&) {
+  to.push_back({state_file,
+                CheckpointTensors{io::bytes_of(io::by_name(experiment.state_beside_weights()))}});
 }
 
 void load_used_state(const std::string& folder, Experiment& experiment) {
@@ -236,10 +239,10 @@ void load_state(const std::string& folder, Experiment& experiment, Progress&) {
 
 // ---- rng.json
 
-void write_random(CheckpointWriter& to, const Experiment& experiment, const Progress&) {
+void add_random(CheckpointFiles& to, const Experiment& experiment, const Progress&) {
   const json random = {{"seed", experiment.recipe->seed},
                        {"step", static_cast<int64_t>(random_step().value().item())}};
-  to.text("rng.json", io::json_text(random, 2) + "\n");
+  to.push_back({"rng.json", io::json_text(random, 2) + "\n"});
 }
 
 void load_random(const std::string& folder, Experiment&, Progress&) {
@@ -251,34 +254,29 @@ void load_random(const std::string& folder, Experiment&, Progress&) {
 
 const std::vector<CheckpointPart>& checkpoint_parts() {
   static const std::vector<CheckpointPart> parts{
-      {.files = {"recipe.yaml"},
-       .required = true,
-       .write = write_recipe,
-       .check_run = check_same_run},
+      {.files = {"recipe.yaml"}, .required = true, .add = add_recipe, .check_run = check_same_run},
       {.files = {"data.json"},
        .required = true,
-       .write = write_progress,
+       .add = add_progress,
        .check_run = check_same_data,
        .load_run = load_progress},
       {.files = {"config.json"},
        .required = true,
-       .write = write_config,
+       .add = add_config,
        .check_model = check_same_model},
-      {.files = {"vocabulary.json"},
-       .write = write_vocabulary,
-       .check_model = check_same_vocabulary},
-      {.files = extra_names(), .write = write_extra, .check_model = check_same_tokenizer},
+      {.files = {"vocabulary.json"}, .add = add_vocabulary, .check_model = check_same_vocabulary},
+      {.files = extra_names(), .add = add_extra, .check_model = check_same_tokenizer},
       {.files = {weights_file, models::adapter_weights_file},
        .required = true,
-       .write = write_weights,
+       .add = add_weights,
        .load_model = load_weights},
       {.files = {models::adapter_config_file, "base.json"}},  // written with the adapter's weights
       {.files = {state_file},
        .required = true,
-       .write = write_state,
+       .add = add_state,
        .load_model = load_used_state,
        .load_run = load_state},
-      {.files = {"rng.json"}, .required = true, .write = write_random, .load_run = load_random}};
+      {.files = {"rng.json"}, .required = true, .add = add_random, .load_run = load_random}};
   return parts;
 }
 

@@ -17,7 +17,8 @@ namespace weft::train {
 struct CheckpointPart {
   std::vector<std::string_view> files;  // the names that its files may have
   bool required = false;                // every checkpoint has one of them
-  void (*write)(CheckpointWriter& to, const Experiment& experiment, const Progress& progress) = {};
+  // Appends its files.
+  void (*add)(CheckpointFiles& to, const Experiment& experiment, const Progress& progress) = {};
   // Refuse to go on with another run than the one that was saved, or to use another model.
   void (*check_run)(const std::string& folder, const Experiment& experiment) = {};
   void (*check_model)(const std::string& folder, const Experiment& experiment) = {};

@@ -25,6 +25,7 @@ constexpr double share = 0.7, least_share = 0.2;
 using NewValues =
     std::vector<std::pair<std::string_view, std::string>>;  // keys, and their new values
 
+const NewValues saves_that_wait{{keys::checkpoint::beside, "false"}};
 const NewValues state_in_files{{keys::train::offload, "[parameters, optimizer]"}};
 // Each entry shrinks the state or moves it out of memory. The entry with the largest effect comes
 // first, as time may run out before the others, which are ordered from the smallest change up.
@@ -57,6 +58,7 @@ class Alternatives {
   // Returns changes for runs whose state alone exceeds the limit, where the batch does not matter.
   std::vector<Ladder> for_state() {
     std::vector<Ladder> ladders;
+    add(ladders, {saves_that_wait});
     for (const NewValues& values : less_state) {
       const int at = add(ladders, {values});
       add(ladders, smaller_batches(values), {.unless = at});
@@ -68,6 +70,7 @@ class Alternatives {
   // change that is most likely to fit first, as time may run out among the batches.
   std::vector<Ladder> for_steps() {
     std::vector<Ladder> ladders;
+    add(ladders, {saves_that_wait});
     const bool wide = find_precision(recipe_->train.precision)->parameters == DType::f32;
     // GPUs before Ampere multiply in float16 alone.
     const MachineSpec& machine = run_.question.machine;
@@ -123,7 +126,7 @@ class Alternatives {
     NewValues of_graph = values;
     std::erase_if(of_graph, [](const auto& value) {
       return value.first == keys::train::offload || value.first == keys::train::recompute ||
-             value.first == keys::train::keep;
+             value.first == keys::train::keep || value.first == keys::checkpoint::beside;
     });
     const RunQuestion* asked = &run_;
     if (!of_graph.empty()) {
@@ -134,8 +137,9 @@ class Alternatives {
       asked = known->second.get();
     }
     PlanQuestion question = asked->question;
-    question.options =
-        step_options(asked->experiment, question.options.device, recipe_with(values));
+    const Recipe recipe = recipe_with(values);
+    question.options = step_options(asked->experiment, question.options.device, recipe);
+    question.snapshot_bytes = asked->experiment.snapshot_bytes(recipe);
     return question;
   }
 

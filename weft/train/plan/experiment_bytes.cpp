@@ -9,6 +9,8 @@
 #include "weft/base/memory/storage.h"
 #include "weft/base/numbers/hash.h"
 #include "weft/data/loader.h"
+#include "weft/io/safetensors.h"
+#include "weft/nn/lora.h"
 #include "weft/train/experiment.h"
 #include "weft/train/run/report.h"
 #include "weft/train/task/scoring.h"
@@ -115,6 +117,26 @@ size_t Experiment::data_bytes() const {
   if (train != nullptr) bytes += train->bytes() + data::loader_bytes(*train, training());
   if (validation != nullptr)
     bytes += validation->bytes() + data::loader_bytes(*validation, evaluation());
+  return bytes;
+}
+
+// All ranks have an equal share of what checkpoints hold, but for tensors that they do not divide.
+size_t Experiment::snapshot_bytes(const Recipe& with) const {
+  if (!with->checkpoint.beside || optimizer == nullptr) return 0;
+  std::vector<Variable> saved = update_state();
+  if (with->adapter.type)
+    for (const nn::NamedVariable& weight : nn::lora_parameters(*model))
+      saved.push_back(weight.variable);
+  else
+    std::ranges::move(model->variables(), std::back_inserter(saved));
+  size_t bytes = 0;
+  for (const Variable& variable : saved) {
+    const VariableState& state = *variable.state();
+    const size_t held = state.storage->bytes();
+    const bool is_shared = ranks() > 1 && state.ranges.empty();
+    bytes +=
+        is_shared ? held / static_cast<size_t>(ranks()) + std::min(held, io::least_divided) : held;
+  }
   return bytes;
 }
 

@@ -204,10 +204,14 @@ std::string to_table(const RunReport& report) {
   if (report.file_bytes > 0)  // for a device, host memory takes the place of files
     row(report.on_host ? "files" : "host", bytes(report.file_bytes),
         fmt::format("offloaded; {} copied per update", bytes_text(report.file_traffic)));
+  if (report.snapshot_bytes > 0)
+    row("snapshot", bytes(report.snapshot_bytes),
+        "of host memory, from which a checkpoint is written beside training");
   if (report.on_host)
     row("process", bytes(report.process_bytes()),
-        fmt::format("at most, including {} of data and {} of code and heaps",
-                    bytes(report.data_bytes), bytes(report.runtime_bytes)));
+        fmt::format("at most, including {} of data and {} of code and heaps{}",
+                    bytes(report.data_bytes), bytes(report.runtime_bytes),
+                    report.snapshot_bytes > 0 ? ", and the snapshot" : ""));
   row("work", amount_text(report.flops, "FLOP"),
       fmt::format("per update, with {} of memory traffic", bytes_text(report.bytes)));
   if (report.ranks > 1)
@@ -305,6 +309,7 @@ std::string to_json(const RunReport& report) {
               {"constant_bytes", report.constant_bytes},
               {"staging_bytes", report.staging_bytes},
               {"data_bytes", report.data_bytes},
+              {"snapshot_bytes", report.snapshot_bytes},
               {"runtime_bytes", report.runtime_bytes},
               {"process_bytes", report.process_bytes()},
               {"flops", report.flops},

@@ -124,7 +124,8 @@ PlanQuestion question_of(const Experiment& experiment, const Steps& steps,
           .machine = with_link(experiment, machine),
           .options = step_options(experiment, device),
           .state = std::move(state),
-          .data_bytes = experiment.data_bytes()};
+          .data_bytes = experiment.data_bytes(),
+          .snapshot_bytes = experiment.snapshot_bytes(experiment.recipe)};
 }
 
 RunQuestion ask(const Recipe& recipe, const MachineSpec& machine) {

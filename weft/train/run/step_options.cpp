@@ -10,7 +10,7 @@ StepOptions step_options(const Experiment& experiment, const std::string& device
                          const Recipe& recipe) {
   StepOptions options{.device = device,
                       .precision = experiment.precision.products,
-                      .beside = experiment.data_bytes(),
+                      .beside = experiment.data_bytes() + experiment.snapshot_bytes(recipe),
                       .recompute = recipe->train.recompute,
                       .offload = offload_of(recipe),
                       .mesh = experiment.mesh};

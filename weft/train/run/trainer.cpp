@@ -114,6 +114,7 @@ class Trainer {
         try_to_save(false);
       if (done) break;
       update();
+      if (beside_ && beside_->has_ended()) end_save();
     }
     const World::Pause ending(world());
     finish();
@@ -207,6 +208,8 @@ class Trainer {
     result_.run_folder = folder_.path();
     result_.evaluation.score_name = experiment_.score_name();
     if (recipe()->log.trace) trace_.emplace(steps_);
+    if (recipe()->checkpoint.beside) beside_.emplace(plan_.snapshot_bytes);
+    saved_best_ = progress_.best_score;
     first_step_ = progress_.step;
     line_step_ = progress_.step;
     device_joules_before_ = meters().read().joules;
@@ -382,13 +385,13 @@ class Trainer {
       stop_early(fmt::format("no better loss in {} evaluations", progress_.evaluations_since_best));
     if (recipe()->eval.target && found->score >= *recipe()->eval.target)
       stop_early(fmt::format("{} {:.4f} reaches eval.target", found->score_name, found->score));
-    const std::optional<double> best_before = progress_.best_score;
-    if (improves(*found) && !try_to_save(true)) progress_.best_score = best_before;
+    if (improves(*found)) try_to_save(true);
   }
 
   // Returns whether this evaluation is the best so far, by the metric of checkpoint.best.
   bool improves(const Evaluation& evaluation) {
     if (best_by_.empty()) return false;
+    end_save();  // where it fails, it takes back the best score so far
     double score = best_by_ == "loss" ? -evaluation.loss : evaluation.score;
     if (progress_.best_score && score <= *progress_.best_score) return false;
     progress_.best_score = score;
@@ -401,15 +404,30 @@ class Trainer {
   }
 
   // Warns where saving fails and goes on: the disk may have room again before the run ends.
-  bool try_to_save(bool best) {
+  void try_to_save(bool best) {
     try {
-      save(best);
-      return true;
+      save(best, beside_.has_value());
     } catch (const Error& error) {
-      say_failed(
-          error,
-          "The run continues, and tries again when the next checkpoint is due, or in a minute");
-      return false;
+      go_on_unsaved(error);
+    }
+  }
+  void go_on_unsaved(const Error& error) {
+    progress_.best_score = saved_best_;
+    say_failed(
+        error,
+        "The run continues, and tries again when the next checkpoint is due, or in a minute");
+  }
+
+  // Waits for the save that is under way beside training. Ranks may learn at different steps that
+  // it has ended: it changes nothing that they decide together before they have waited for it.
+  void end_save() {
+    if (!beside_ || !beside_->is_under_way()) return;
+    const World::Pause saving(world());
+    try {
+      note_saved(beside_->end());
+    } catch (const Error& error) {
+      saved_step_ = -1;
+      go_on_unsaved(error);
     }
   }
 
@@ -418,9 +436,10 @@ class Trainer {
     const World::Pause saving(world());
     const double last_try = now() + options_.last_save_seconds;
     const bool stops = signals_.stop_requested();  // a signal during the retries ends them
+    end_save();
     for (;;) {
       try {
-        return save(false);
+        return save(false, /*beside=*/false);
       } catch (const Error& error) {
         if (!agreed(now() < last_try && (stops || !signals_.stop_requested()))) throw;
         say_failed(error, fmt::format("It is the last checkpoint: weft retries for {:.0f} s",
@@ -437,41 +456,52 @@ class Trainer {
     failed_save_ = now();
   }
 
-  // Recreates the folder where it was removed, and says so.
-  void restore_folder() {
+  // Recreates the folder where it was removed, and says so. Returns why it cannot; "" for success.
+  std::string restore_folder() {
+    if (!folder_.is_written_here()) return "";
     try {
       const std::string what = folder_.restore(recipe(), to_json(plan_));
-      if (what.empty()) return;
+      if (what.empty()) return "";
       logging::warn("{} with a log that begins at step {}.", what, progress_.step);
       result_.run_folder = folder_.path();
       reporter_->open_log(folder_.log_path());
     } catch (const Error& error) {
-      if (error.kind() == ErrorKind::failed) release_ranks(experiment_, error.what());
-      throw Error(error.kind(), "checkpoint of step {}: {}{}", progress_.step, error.what(),
-                  none_is_saved(folder_.path()));
+      if (error.kind() != ErrorKind::failed) throw;
+      return error.what();
     }
+    return "";
   }
 
-  void save(bool best) {
+  // Begins a save beside training, or waits for one.
+  void save(bool best, bool beside) {
     if (saved_step_ == progress_.step && !best) return;
     check_finite();
     const World::Pause saving(world());
-    if (!folder_.is_written_here()) {
-      share_checkpoint(experiment_, progress_);
-      saved_step_ = progress_.step;
-      failed_save_ = 0;
-      return;
-    }
-    restore_folder();
     const double before = now();
+    end_save();
+    const std::string problem = restore_folder();
     progress_.loader = loader_.state();
-    result_.checkpoint = save_checkpoint(folder_.path(), experiment_, progress_, best);
+    if (beside) {
+      beside_->begin(folder_.path(), experiment_, progress_, best, problem);
+      saved_step_ = progress_.step;
+    } else {
+      const std::string checkpoint =
+          save_checkpoint(folder_.path(), experiment_, progress_, best, problem);
+      saved_step_ = progress_.step;
+      note_saved(checkpoint);
+    }
     save_seconds_ += now() - before;
-    saved_step_ = progress_.step;
-    world().note_saved(result_.checkpoint);
-    if (progress_.step > 0) folder_.drop_replaced();
-    if (std::exchange(failed_save_, 0) > 0)
-      logging::note("checkpoints are saved again: {}.", result_.checkpoint);
+  }
+
+  // Takes the checkpoint of saved_step_, which the first rank knows.
+  void note_saved(const std::string& checkpoint) {
+    saved_best_ = progress_.best_score;
+    const bool failed_before = std::exchange(failed_save_, 0) > 0;
+    if (!folder_.is_written_here()) return;
+    result_.checkpoint = checkpoint;
+    world().note_saved(checkpoint);
+    if (saved_step_ > 0) folder_.drop_replaced();
+    if (failed_before) logging::note("checkpoints are saved again: {}.", checkpoint);
   }
 
   void stop() {
@@ -557,6 +587,8 @@ class Trainer {
   double failed_save_ = 0;   // time of the failure; 0: the last save succeeded
   EnergyMeter energy_;
   std::optional<double> device_joules_before_;
+  std::optional<double> saved_best_;  // the best score, unless its save is under way
+  std::optional<SaveBeside> beside_;  // ends first, as its thread reads the experiment
 };
 
 }  // namespace
