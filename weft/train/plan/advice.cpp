@@ -12,6 +12,7 @@
 #include "weft/base/host/env.h"
 #include "weft/base/host/stopwatch.h"
 #include "weft/base/numbers/quantity.h"
+#include "weft/device/registry.h"
 #include "weft/planner/planner.h"
 #include "weft/train/plan/plan_run.h"
 #include "weft/train/plan/precision.h"
@@ -140,6 +141,9 @@ class Alternatives {
     const Recipe recipe = recipe_with(values);
     question.options = step_options(asked->experiment, question.options.device, recipe);
     question.snapshot_bytes = asked->experiment.snapshot_bytes(recipe);
+    // The limit that was found is what the snapshot leaves.
+    if (run_.is_limit_found && library(question.device).on_host())
+      question.options.memory += run_.question.snapshot_bytes - question.snapshot_bytes;
     return question;
   }
 

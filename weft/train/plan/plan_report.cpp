@@ -126,6 +126,8 @@ std::string refusal_table(const RunReport& report, size_t room) {
   if (made > takes) row("weights while created", takes = made);
   row("available", room);
   row("over", takes - std::min(takes, room));
+  if (report.on_host && report.snapshot_bytes > 0)
+    text += fmt::format("checkpoint.beside takes {} besides.\n", sizes_text(report.snapshot_bytes));
   return text;
 }
 

@@ -92,6 +92,7 @@ class Trainer {
       if (failure.step <= 1) refuse_non_finite_weights();
       throw;
     } catch (const Error& error) {
+      end_save();  // it may be the first checkpoint, with which the run is not discarded
       discard_refused(error);
       if (error.kind() != ErrorKind::device || progress_.step == first_step_) throw;
       throw Error(error.kind(), "{} {}", error.what(), how_to_go_on());
