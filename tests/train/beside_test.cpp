@@ -12,6 +12,7 @@
 #include "tests/support/captured.h"
 #include "tests/support/published_model.h"
 #include "tests/train/runs.h"
+#include "weft/base/host/stopwatch.h"
 #include "weft/train/checkpoint/checkpoint.h"
 #include "weft/train/plan/plan_run.h"
 
@@ -96,6 +97,23 @@ TEST_CASE("the best checkpoint is that of the best evaluation whose save succeed
   const std::string text = warnings.text();
   CHECK(text.find("checkpoint of step 10: ") != text.npos);
   CHECK(text.find("checkpoints are saved again: ") != text.npos);
+}
+
+TEST_CASE("a run that only its snapshot keeps from fitting is told of checkpoint.beside") {
+  const train::Recipe waits = train::Recipe::parse(
+      "model: {layers: [flatten, {linear: {out_features: 1000}}, {linear: {out_features: 4}}]}\n"
+      "data: {dataset: random-images, image_size: 32, classes: 4}\n" +
+          five_steps,
+      "test");
+  const train::Recipe recipe = beside(waits, "2");
+  const size_t fits = train::plan_run(waits)->report.process_bytes();
+  const std::string message = error_of([&] {
+    train::plan_within(recipe, {}, fits + (size_t{1} << 20), "It does not fit.",
+                       processor_seconds());
+  });
+  CHECK(message.find("--checkpoint.beside false fits") != message.npos);
+  CHECK(train::plan_within(recipe, {}, 2 * fits, "", processor_seconds())->report.snapshot_bytes >
+        0);
 }
 
 TEST_SUITE_BEGIN("slow beside");
