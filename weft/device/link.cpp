@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "weft/base/error.h"
+#include "weft/ir/mesh.h"
 #include "weft/ir/op_def.h"
 #include "weft/ir/plan.h"
 
@@ -46,7 +47,8 @@ const Link* find_link(std::string_view name) {
 }
 
 // A GPU of a data center has NVLink to seven others, and InfiniBand to the next host.
-const Link& usual_link(std::string_view device, int64_t ranks) {
+const Link& link_of(const Mesh& mesh, std::string_view device) {
+  if (mesh.link != nullptr) return *mesh.link;
   constexpr int64_t in_one_host = 8;
   struct Usual {
     std::string_view name, near, far;
@@ -57,7 +59,8 @@ const Link& usual_link(std::string_view device, int64_t ranks) {
                              {"B200", "NVLink 5", "InfiniBand NDR"}};
   std::string_view name = device.empty() ? "memory" : "PCIe 4";
   for (const Usual& each : usual)
-    if (device.find(each.name) != device.npos) name = ranks > in_one_host ? each.far : each.near;
+    if (device.find(each.name) != device.npos)
+      name = mesh.size(data_axis) > in_one_host ? each.far : each.near;
   return *find_link(name);
 }
 

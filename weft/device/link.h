@@ -9,6 +9,7 @@
 namespace weft {
 
 struct Launch;
+struct Mesh;
 
 // Ranks of one host copy through the caches of several cores: a byte is assumed to take this many
 // times as long as one that a kernel reads.
@@ -24,8 +25,9 @@ struct Link {
 
 std::span<const Link> links();
 const Link* find_link(std::string_view name);  // ignoring case; null: not in the list
-// Returns the link that ranks on devices of this name ("": hosts) usually have.
-const Link& usual_link(std::string_view device, int64_t ranks);
+// Returns what joins the ranks of a mesh: its link, or the one that ranks on devices of this name
+// ("": hosts) usually have.
+const Link& link_of(const Mesh& mesh, std::string_view device);
 
 // Returns the seconds of a collective over a link, between ranks that pass parts around a ring
 // (Patarasuk and Yuan 2009). `memory` is the bandwidth of memory in bytes per second.

@@ -140,10 +140,7 @@ BoundPlan bound_plan(const Graph& graph, PassOptions options) {
   if (!options.fault.empty()) check_fault(options.fault);
   const std::shared_ptr<const Mesh>& mesh = options.step.mesh;
   if (options.may_drop() || mesh) options.machine = options.library->meters().spec();
-  if (mesh)
-    options.machine.link = mesh->link != nullptr
-                               ? mesh->link
-                               : &usual_link(options.machine.name, mesh->size(data_axis));
+  if (mesh) options.machine.link = &link_of(*mesh, options.machine.name);
   logging::LongWork planning("planning a step");
   Runner run(options, planning);
   Graph step = run.always("modules", mark_modules, graph);

@@ -31,8 +31,9 @@ double cost(const Launch& launch, const MachineSpec& machine) {
   if (launch.kind == Launch::Kind::collective) {
     // Waiting for other ranks takes about as long as a kernel that reads a MiB.
     constexpr double exchange_latency = 1 << 20;
-    const Link& link = machine.link != nullptr ? *machine.link : usual_link("", 2);
-    return exchange_seconds(launch, link, peaks.bytes_per_s) * peaks.bytes_per_s + exchange_latency;
+    if (machine.link == nullptr) return exchange_latency;
+    return exchange_seconds(launch, *machine.link, peaks.bytes_per_s) * peaks.bytes_per_s +
+           exchange_latency;
   }
   const double flops_per_byte = flops_per_s_of(launch, peaks) / peaks.bytes_per_s;
   return std::max(launch.flops / flops_per_byte, launch.bytes);

@@ -43,7 +43,7 @@ RunReport make_report(const Experiment& experiment, PlanAnswer answer) {
   report.global_batch = experiment.global_batch;
   report.micro_batch = experiment.micro_batch;
   report.ranks = experiment.ranks();
-  if (report.ranks > 1) report.link = link_of(experiment, report.device_name).name;
+  if (report.ranks > 1) report.link = link_of(*experiment.mesh, report.device_name).name;
   report.steps = experiment.total_steps;
   report.steps_per_epoch = experiment.steps_per_epoch;
   report.units = static_cast<double>(experiment.global_batch * experiment.units_per_sample());

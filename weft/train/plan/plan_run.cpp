@@ -99,15 +99,10 @@ std::shared_ptr<const Mesh> planned_mesh(const Recipe& recipe) {
   return std::make_shared<Mesh>(Mesh{.axes = {mesh_axis(std::string(data_axis), ranks, 0)}});
 }
 MachineSpec with_link(const Experiment& experiment, MachineSpec machine) {
-  if (experiment.ranks() > 1) machine.link = &link_of(experiment, machine.name);
+  if (experiment.ranks() > 1) machine.link = &link_of(*experiment.mesh, machine.name);
   return machine;
 }
 }  // namespace
-
-const Link& link_of(const Experiment& experiment, std::string_view device) {
-  const Link* const asked = experiment.mesh == nullptr ? nullptr : experiment.mesh->link;
-  return asked != nullptr ? *asked : usual_link(device, experiment.ranks());
-}
 
 PlanQuestion question_of(const Experiment& experiment, const Steps& steps,
                          const MachineSpec& machine) {

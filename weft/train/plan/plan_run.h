@@ -6,14 +6,7 @@
 
 #include "weft/train/run/trainer.h"
 
-namespace weft {
-struct Link;
-}
-
 namespace weft::train {
-
-// Returns the link between the ranks of a run on such a device (parallel.link).
-const Link& link_of(const Experiment& experiment, std::string_view device);
 
 // Returns the question of a run, without its steps.
 PlanQuestion question_of(const Experiment& experiment, const Steps& steps,
