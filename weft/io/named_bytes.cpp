@@ -35,6 +35,32 @@ std::vector<NamedBytes> bytes_of(const NamedVariables& variables) {
   return tensors;
 }
 
+std::vector<NamedBytes> slices_of(const NamedBytes& stack) {
+  const Shape& shape = stack.type.shape;
+  const bool is_part = !stack.ranges.empty();
+  NamedBytes empty = stack;
+  empty.type.shape = Shape(std::span(shape.begin() + 1, shape.end()));
+  empty.bytes = {};
+  empty.ranges.clear();
+  std::vector<NamedBytes> slices(static_cast<size_t>(shape[0]), empty);
+  const size_t size = Type{stack.from.value_or(stack.type.dtype), empty.type.shape}.bytes();
+  const std::vector<PartRange> all{{0, stack.bytes.size()}};
+  size_t read = 0;
+  for (const PartRange& range : is_part ? stack.ranges : all)
+    for (size_t at = range.from, end = range.from + range.bytes; at < end;) {
+      NamedBytes& slice = slices[at / size];
+      const size_t from = at % size, bytes = std::min(size - from, end - at);
+      const size_t before = slice.bytes.size();
+      slice.bytes = stack.bytes.subspan(read - before, before + bytes);
+      if (is_part) slice.ranges.push_back({from, bytes});
+      read += bytes;
+      at += bytes;
+    }
+  for (NamedBytes& slice : slices)
+    if (is_part && slice.ranges.empty()) slice.ranges = {{0, 0}};  // else it would be whole
+  return slices;
+}
+
 void leave_share(std::vector<NamedBytes>& tensors, const Share& share) {
   int64_t small = 0;  // tensors, which the processes take in turns
   for (NamedBytes& tensor : tensors) {

@@ -93,6 +93,10 @@ NamedVariables by_name(std::span<const Variable> variables);  // Variable::name(
 // Returns views of the variables' memory, for write_safetensors().
 std::vector<NamedBytes> bytes_of(const NamedVariables& variables);
 
+// Returns the slices of a tensor in host memory along its first axis, views of the same memory
+// under the tensor's name. Of each slice this process has what it has of the tensor.
+std::vector<NamedBytes> slices_of(const NamedBytes& stack);
+
 // Copies the bytes of tensors, from memory, files and devices, to the beginning of `memory`, and
 // makes the tensors views of the copies. Returns the rest of `memory`, which must suffice.
 std::span<std::byte> copy_tensors(std::vector<NamedBytes>& tensors, std::span<std::byte> memory);
