@@ -1,13 +1,20 @@
 // Tests files of tensors of which several processes each write a part.
 #include <cstddef>
+#include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "tests/io/helpers.h"
 #include "tests/support/temporary_folder.h"
+#include "weft/base/memory/device_memory.h"
+#include "weft/base/memory/storage.h"
 #include "weft/io/safetensors.h"
 #include "weft/ir/mesh.h"
+#include "weft/ir/variable.h"
+#include "weft/tensor/tensor.h"
 
 using namespace weft;
 using io::NamedBytes;
@@ -38,6 +45,23 @@ NamedBytes part_of(const NamedBytes& whole, int axis, int64_t rank, int64_t rank
   part.bytes = memory;
   return part;
 }
+
+// FakeDevice is the memory of a device, which the host does not share.
+class FakeDevice : public DeviceMemory {
+ public:
+  MemoryUse use() const override { return {}; }
+  std::shared_ptr<Buffer> allocate(size_t bytes) override { return Buffer::allocate(bytes); }
+  void write(std::byte* to, const void* from, size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+  void read(void* to, const std::byte* from, size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override { write(to, from, bytes); }
+  std::unique_ptr<CopyStream> make_copy_stream(CopyDirection) override { return nullptr; }
+  std::shared_ptr<Buffer> allocate_host(size_t bytes) override { return Buffer::allocate(bytes); }
+  void finish() override {}
+};
 
 std::string written_by(const test::TemporaryFolder& folder, Processes processes) {
   for (size_t i = 0; i < processes.size(); ++i)
@@ -84,4 +108,31 @@ TEST_CASE("processes with parts of a stack write the file that one writes with i
       }
     }
   }
+}
+
+TEST_CASE("a process that has a part of a tensor does not write it as the whole") {
+  const test::TemporaryFolder folder;
+  const Variable weight("w", stack_type);
+  const Mesh mesh{.axes = {mesh_axis("dp", 2, 0)}};
+  lay_out(*weight.state(), {.splits = {{"dp", 0}}, .partial = {}}, mesh);
+  CHECK(test::error_of([&] { io::save_safetensors(folder.file("w"), std::vector{weight}); }) ==
+        "usage: [safetensors] this rank has a part of 'w'. Hint: return it from a step, which all "
+        "ranks run.");
+  CHECK(folder.entries() == 0);
+}
+
+TEST_CASE("a stack on a device is written by slices") {
+  FakeDevice device;
+  const Variable stack("w", {DType::i32, {3, 2}});
+  for (size_t i = 0; i < 24; ++i) stack.bytes()[i] = static_cast<std::byte>(i);
+  const test::TemporaryFolder folder;
+  const auto written = [&] {
+    const std::vector<NamedBytes> tensors = io::bytes_of(io::by_name(std::vector{stack}));
+    io::write_safetensors(folder.file("w"), named_slices(tensors.front()));
+    return test::contents_of(folder.file("w"));
+  };
+  const std::string want = written();
+  stack.state()->storage->on(device);
+  REQUIRE(stack.state()->storage->is_on_device());
+  CHECK(written() == want);
 }

@@ -157,7 +157,7 @@ std::string mixture_recipe(const TemporaryFolder& folder, int64_t experts) {
   write_published(model, {.width = 32, .experts = experts});
   return fmt::format(
       "model: {{pretrained: {}}}\n"
-      "data: {{format: text, path: {}, seq_len: 16, val_split: 0.2}}\n",
+      "data: {{format: text, path: {}, seq_len: 16, val_split: 0.31}}\n",
       model, folder.file("text", sixty_lines()));
 }
 

@@ -93,8 +93,9 @@ NamedVariables by_name(std::span<const Variable> variables);  // Variable::name(
 // Returns views of the variables' memory, for write_safetensors().
 std::vector<NamedBytes> bytes_of(const NamedVariables& variables);
 
-// Returns the slices of a tensor in host memory along its first axis, views of the same memory
-// under the tensor's name. Of each slice this process has what it has of the tensor.
+// Returns the slices of a tensor along its first axis, under the tensor's name. They are views of
+// its memory, to which a device's elements move; this process has of each what it has of the
+// tensor.
 std::vector<NamedBytes> slices_of(const NamedBytes& stack);
 
 // Copies the bytes of tensors, from memory, files and devices, to the beginning of `memory`, and
