@@ -11,9 +11,12 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
+#include "tests/support/published_model.h"
+#include "tests/support/temporary_folder.h"
 #include "weft/io/safetensors.h"
 
 namespace fs = std::filesystem;
@@ -23,11 +26,15 @@ using namespace weft::test;
 namespace {
 // Most tensors are above 16 KiB, so that ranks have parts of them, and 2, 3 and 4 ranks divide
 // their axes.
+std::string layouts_net(const char* dropout) {
+  return fmt::format(
+      "model: {{name: gpt, config: {{hidden_size: 48, num_hidden_layers: 1, "
+      "num_attention_heads: 4, dropout: {}}}}}\n"
+      "data: {{dataset: random-tokens, seq_len: 8, classes: 48}}\n",
+      dropout);
+}
 constexpr const char* layouts_recipe =
-    "name: gpt\nmodel: {name: gpt, config: {hidden_size: 48, num_hidden_layers: 1, "
-    "num_attention_heads: 4, dropout: DROPOUT}}\n"
-    "data: {dataset: random-tokens, seq_len: 8, classes: 48}\n"
-    "optimizer: {name: adamw, lr: 0.01}\n"
+    "name: gpt\noptimizer: {name: adamw, lr: 0.01}\n"
     "train: {steps: 6, global_batch_size: 24, precision: fp64}\neval: {every: 1000000}\n"
     "checkpoint: {every: 3, keep_last: 9}\nlog: {every: 100}\n";
 
@@ -69,11 +76,7 @@ double distance(const Saved& a, const Saved& b) {
 
 class LayoutsPlace : public Workplace {
  public:
-  explicit LayoutsPlace(const std::string& dropout) {
-    std::string text = layouts_recipe;
-    const std::string word = "DROPOUT";
-    write("gpt.yaml", text.replace(text.find(word), word.size(), dropout));
-  }
+  explicit LayoutsPlace(const std::string& net) { write("gpt.yaml", layouts_recipe + net); }
 
   void train(const RunLayout& layout, const std::string& name,
              const std::vector<std::string>& more = {}) const {
@@ -127,8 +130,8 @@ class LayoutsPlace : public Workplace {
 // Saves a run under each of the layouts, resumes it under each, and compares the resumed runs with
 // those of the same arithmetic to the bit, and with the undisturbed run of the first layout within
 // `bound`.
-void check_all(const std::array<RunLayout, 6>& layouts, const std::string& dropout, double bound) {
-  const LayoutsPlace place(dropout);
+void check_all(const std::array<RunLayout, 6>& layouts, const std::string& net, double bound) {
+  const LayoutsPlace place(net);
   std::map<Arithmetic, Saved> by_arithmetic;
   const auto check = [&](const Arithmetic& arithmetic, const Saved& got) {
     const Saved& want = by_arithmetic.emplace(arithmetic, got).first->second;
@@ -171,7 +174,7 @@ TEST_SUITE("slow layouts") {
                 {.ranks = 3, .zero = 3},
                 {.ranks = 4, .zero = 1},
                 {.ranks = 4, .zero = 3}}},
-              "0.1", 1e-10);
+              layouts_net("0.1"), 1e-10);
   }
   TEST_CASE("a run that accumulates gradients resumes under any of six layouts") {
     check_all({{{.ranks = 1},
@@ -180,6 +183,16 @@ TEST_SUITE("slow layouts") {
                 {.ranks = 2, .zero = 2, .passes = 2},
                 {.ranks = 2, .zero = 3, .passes = 2},
                 {.ranks = 3, .zero = 3, .passes = 4}}},
-              "0", 1e-10);
+              layouts_net("0"), 1e-10);
+  }
+  TEST_CASE("a mixture of experts resumes under any of six layouts") {
+    const TemporaryFolder folder;
+    check_all({{{.ranks = 1},
+                {.ranks = 2, .zero = 1},
+                {.ranks = 2, .zero = 3},
+                {.ranks = 2, .zero = 3, .passes = 2},
+                {.ranks = 3, .zero = 3},    // which have rows of every expert
+                {.ranks = 4, .zero = 3}}},  // which have an expert each
+              mixture_recipe(folder, 4), 1e-10);
   }
 }

@@ -13,7 +13,9 @@
 #include "tests/support/allocations.h"
 #include "tests/support/guarded.h"
 #include "tests/support/program.h"
+#include "tests/support/published_model.h"
 #include "tests/support/rank_processes.h"
+#include "tests/support/temporary_folder.h"
 #include "weft/base/memory/alignment.h"
 #include "weft/base/memory/storage.h"
 #include "weft/comm/join.h"
@@ -164,9 +166,12 @@ struct Way {
   bool accumulates = false;
 };
 void check_memory(const std::shared_ptr<const Mesh>& mesh, const std::vector<Way>& ways) {
-  for (const char* net : measured_nets)
+  std::vector<std::string> nets(std::begin(measured_nets), std::end(measured_nets));
+  const test::TemporaryFolder folder;
+  nets.push_back(test::mixture_recipe(folder, 4));
+  for (const std::string& net : nets)
     for (const auto& [zero, accumulates] : ways) {
-      INFO(std::string(net), "zero ", zero, ", two passes: ", accumulates);
+      INFO(net, "zero ", zero, ", two passes: ", accumulates);
       check_memory(mesh, measured_recipe(net, mesh->size(data_axis), zero, accumulates));
     }
 }

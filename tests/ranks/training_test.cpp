@@ -109,9 +109,11 @@ Trained trained(const train::Recipe& recipe, const std::shared_ptr<const Mesh>& 
 }
 
 // Checks that ranks have the curve of one rank, and its loss on other data.
-void check_curves(const std::shared_ptr<const Mesh>& mesh, const std::string& net, int updates) {
-  const train::Recipe recipe = recipe_of(net, {{"train.precision", "fp64"}});
-  INFO(net);
+void check_curves(const std::shared_ptr<const Mesh>& mesh, const std::string& net, int updates,
+                  const std::string& zero = "1") {
+  const train::Recipe recipe =
+      recipe_of(net, {{"train.precision", "fp64"}, {"parallel.zero", zero}});
+  INFO(net, "zero ", zero);
   const Trained got = trained(recipe, mesh, updates);
   const Trained want = trained(recipe, nullptr, updates);
   for (size_t i = 0; i < want.losses.size(); ++i) {
@@ -167,13 +169,12 @@ TEST_SUITE("data parallel") {
       check_curves(mesh, net, net.find("resnet") == std::string::npos ? 50 : 40);
   }
   TEST_CASE("ranks with the curves of a mixture of experts" * doctest::skip()) {
-    const test::TemporaryFolder folder;
-    test::write_published(folder.file("mixtral"), {.width = 32, .experts = 4});
-    check_curves(data_mesh(),
-                 fmt::format("model: {{pretrained: {}}}\ndata: {{format: text, path: {}, seq_len: "
-                             "16, val_split: 0.2}}\n",
-                             folder.file("mixtral"), folder.file("text", test::sixty_lines())),
-                 50);
+    const auto mesh = data_mesh();
+    for (const int64_t experts : {3, 4}) {  // ranks have rows of every expert, or whole experts
+      const test::TemporaryFolder folder;
+      const std::string net = test::mixture_recipe(folder, experts);
+      for (const char* zero : {"1", "3"}) check_curves(mesh, net, 50, zero);
+    }
   }
   // Norms are then sums of other parts.
   TEST_CASE("ranks that keep parts" * doctest::skip()) {
@@ -207,9 +208,22 @@ TEST_SUITE("data parallel") {
         leads ? std::make_unique<test::TemporaryFolder>() : nullptr;
     const std::string folder =
         mesh->communicator->exchange(leads ? made->path() : "", Channel::training).front();
-    for (const char* level : {"0", "1", "3"}) {
+    struct Saving {
+      std::string net, level;
+    };
+    int runs = 0;
+    const test::TemporaryFolder mixtures;
+    const auto mixture = [&](int64_t experts) {
+      return test::mixture_recipe(mixtures, experts) + "optimizer: {name: adamw, lr: 0.01}\n";
+    };
+    for (const auto& [net, level] : {Saving{wide_gpt, "0"},
+                                     {wide_gpt, "1"},
+                                     {wide_gpt, "3"},
+                                     {mixture(3), "3"},
+                                     {mixture(4), "3"}}) {
+      INFO(net, "zero ", level);
       const train::Recipe recipe = recipe_of(
-          wide_gpt,
+          net,
           {{"train.precision", "fp64"}, {"parallel.zero", level}, {"checkpoint.beside", "true"}});
       train::Experiment experiment = train::make_experiment(recipe, {.mesh = mesh});
       train::share_out(experiment);
@@ -221,7 +235,7 @@ TEST_SUITE("data parallel") {
         steps.run(batch.inputs, batch.labels);
       }
       const train::Progress progress{.step = 3, .loader = loader.state()};
-      const std::string run = folder + "/zero" + level;
+      const std::string run = folder + "/" + std::to_string(runs++);
       train::save_checkpoint(run, experiment, progress, false);
       const auto want = wholes(experiment);
       mesh->communicator->exchange("saved", Channel::training);

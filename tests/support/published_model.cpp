@@ -152,4 +152,13 @@ std::string sixty_lines() {
   return text;
 }
 
+std::string mixture_recipe(const TemporaryFolder& folder, int64_t experts) {
+  const std::string model = folder.file(fmt::format("mixtral-{}", experts));
+  write_published(model, {.width = 32, .experts = experts});
+  return fmt::format(
+      "model: {{pretrained: {}}}\n"
+      "data: {{format: text, path: {}, seq_len: 16, val_split: 0.31}}\n",
+      model, folder.file("text", sixty_lines()));
+}
+
 }  // namespace weft::test

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "tests/support/temporary_folder.h"
+
 namespace weft::test {
 
 struct PublishedModel {
@@ -31,5 +33,8 @@ void write_published(const std::string& folder, const PublishedModel& model = {}
 void write_published_encoder(const std::string& folder, const PublishedEncoder& encoder = {});
 // Returns a text for these tokenizers to train on.
 std::string sixty_lines();
+// Writes a Mixtral, whose stacks of experts have 6 KiB in float32 for each expert, and a text.
+// Returns the lines of a recipe that name both.
+std::string mixture_recipe(const TemporaryFolder& folder, int64_t experts);
 
 }  // namespace weft::test

@@ -1,5 +1,6 @@
 // Makes and changes lists of the bytes that a file of named tensors gets.
 #include <algorithm>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/memory/storage.h"
@@ -33,6 +34,38 @@ std::vector<NamedBytes> bytes_of(const NamedVariables& variables) {
                          variable.state()->ranges});
   }
   return tensors;
+}
+
+std::vector<NamedBytes> slices_of(const NamedBytes& stack) {
+  const Shape& shape = stack.type.shape;
+  const bool is_part = !stack.ranges.empty();
+  NamedBytes empty = stack;
+  std::span<const std::byte> held = stack.bytes;
+  if (stack.storage != nullptr) {
+    // Views need the elements on the host, from where the next step takes them.
+    empty.buffer = &std::exchange(empty.storage, nullptr)->on_host();
+    held = {empty.buffer->data, empty.buffer->bytes};
+  }
+  empty.type.shape = Shape(std::span(shape.begin() + 1, shape.end()));
+  empty.bytes = {};
+  empty.ranges.clear();
+  std::vector<NamedBytes> slices(static_cast<size_t>(shape[0]), empty);
+  const size_t size = Type{stack.from.value_or(stack.type.dtype), empty.type.shape}.bytes();
+  const std::vector<PartRange> all{{0, held.size()}};
+  size_t read = 0;
+  for (const PartRange& range : is_part ? stack.ranges : all)
+    for (size_t at = range.from, end = range.from + range.bytes; at < end;) {
+      NamedBytes& slice = slices[at / size];
+      const size_t from = at % size, bytes = std::min(size - from, end - at);
+      const size_t before = slice.bytes.size();
+      slice.bytes = held.subspan(read - before, before + bytes);
+      if (is_part) slice.ranges.push_back({from, bytes});
+      read += bytes;
+      at += bytes;
+    }
+  for (NamedBytes& slice : slices)
+    if (is_part && slice.ranges.empty()) slice.ranges = {{0, 0}};  // else it would be whole
+  return slices;
 }
 
 void leave_share(std::vector<NamedBytes>& tensors, const Share& share) {

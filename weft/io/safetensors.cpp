@@ -71,6 +71,10 @@ void round_elements(std::span<const std::byte> from, DType from_dtype, std::vect
 
 // Writes in pieces and releases each, so that saving mapped tensors takes no more memory.
 void write_bytes(AtomicFile& file, const NamedBytes& tensor) {
+  WEFT_CHECK(tensor.ranges.empty(),
+             "[safetensors] this rank has a part of '{}'. Hint: return it from a step, which all "
+             "ranks run.",
+             tensor.name);
   if (tensor.storage != nullptr) {
     const auto copy = Buffer::allocate(tensor.type.bytes());
     tensor.storage->copy_to(copy->data);

@@ -93,6 +93,11 @@ NamedVariables by_name(std::span<const Variable> variables);  // Variable::name(
 // Returns views of the variables' memory, for write_safetensors().
 std::vector<NamedBytes> bytes_of(const NamedVariables& variables);
 
+// Returns the slices of a tensor along its first axis, under the tensor's name. They are views of
+// its memory, to which a device's elements move; this process has of each what it has of the
+// tensor.
+std::vector<NamedBytes> slices_of(const NamedBytes& stack);
+
 // Copies the bytes of tensors, from memory, files and devices, to the beginning of `memory`, and
 // makes the tensors views of the copies. Returns the rest of `memory`, which must suffice.
 std::span<std::byte> copy_tensors(std::vector<NamedBytes>& tensors, std::span<std::byte> memory);

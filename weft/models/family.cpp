@@ -240,12 +240,11 @@ std::vector<io::NamedBytes> published_tensors(std::vector<io::NamedBytes> tensor
       published.push_back(std::move(tensor));
       continue;
     }
-    const Shape& stack = tensor.type.shape;
-    const auto experts = static_cast<size_t>(stack[0]);
-    const Type type{tensor.type.dtype, Shape(std::span(stack.begin() + 1, stack.end()))};
-    for (size_t expert = 0; expert < experts; ++expert)
-      published.push_back({fmt::format("{}.{}.{}.weight", module, expert, part), type,
-                           tensor.bytes.subspan(expert * type.bytes(), type.bytes())});
+    std::vector<io::NamedBytes> experts = io::slices_of(tensor);
+    for (size_t expert = 0; expert < experts.size(); ++expert) {
+      experts[expert].name = fmt::format("{}.{}.{}.weight", module, expert, part);
+      published.push_back(std::move(experts[expert]));
+    }
   }
   return published;
 }

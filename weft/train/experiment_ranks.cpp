@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "weft/base/memory/storage.h"
-#include "weft/base/text/pattern.h"
 #include "weft/ir/variable.h"
 #include "weft/train/checkpoint/checkpoint.h"
 #include "weft/train/experiment.h"
@@ -39,11 +38,7 @@ void share_out(Experiment& experiment) {
       lay_out(*variable.state(), experiment.part(variable, level), *experiment.mesh);
   };
   share(experiment.update_state(), 1);
-  std::vector<Variable> parameters = experiment.trained();
-  // Files of published models have every expert of a mixture by itself, which a part is not.
-  std::erase_if(parameters,
-                [](const Variable& parameter) { return matches(parameter.name(), "*.experts.*"); });
-  share(parameters, 3);
+  share(experiment.trained(), 3);
 }
 
 void share_out_sums(const Experiment& experiment, std::span<const Variable> parameters,
