@@ -207,8 +207,8 @@ class Overlap {
 };
 
 // Proves that ranks do not wait for each other in a circle. All ranks run one list of launches:
-// their places are state, speeds of machines are from a catalogue, and they compare the plan before
-// the first step. Each of them waits only for what others do at launches of the list that do not
+// their places are state, speeds of machines are from a catalogue, and training compares the plan
+// before the first step. Each waits only for what others do at launches of the list that do not
 // stand after its own:
 //   - A begin waits for earlier runs alone, as the board of the ranks has a place for each of the
 //     plan's collectives (comm::check_collectives).
