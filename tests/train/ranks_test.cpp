@@ -1,5 +1,6 @@
 // Tests training on several ranks, as processes that weft launch starts.
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -284,27 +285,41 @@ TEST_CASE("traces of ranks show kernels under exchanges") {
   for (const int rank : {0, 1}) {
     const std::string file = "runs/tiny/trace-r" + std::to_string(rank) + ".json";
     const auto trace = nlohmann::json::parse(place.read(file));
-    std::map<std::string, std::pair<double, double>> exchanges;  // begin and end, by id
-    std::vector<std::pair<double, double>> kernels;
-    size_t awaits = 0;
+    struct Event {
+      std::string name;
+      double begin = 0, end = 0;  // microseconds
+    };
+    std::map<std::string, Event> exchanges;              // by id
+    std::map<std::string, std::vector<Event>> launches;  // by category
     for (const auto& event : trace["traceEvents"]) {
       CHECK(event["pid"] == rank);
       const std::string phase = event["ph"];
-      if (phase == "b") exchanges[event["id"]].first = event["ts"];
-      if (phase == "e") exchanges[event["id"]].second = event["ts"];
+      if (phase == "b") exchanges[event["id"]] = {event["name"], event["ts"]};
+      if (phase == "e") exchanges[event["id"]].end = event["ts"];
       if (phase != "X") continue;
-      awaits += event["cat"] == "await" ? 1 : 0;
-      const double begin = event["ts"], seconds = event["dur"];
-      if (event["cat"] == "kernel") kernels.emplace_back(begin, begin + seconds);
+      const double begin = event["ts"], took = event["dur"];
+      launches[event["cat"]].push_back({event["name"], begin, begin + took});
     }
     CHECK(exchanges.size() == 3 * collectives);
-    CHECK(awaits == exchanges.size());
-    const auto has_kernel = [&](const auto& exchange) {
-      return std::ranges::any_of(kernels, [&](const auto& kernel) {
-        return exchange.second.first <= kernel.first && kernel.second <= exchange.second.second;
+    CHECK(launches["begin"].size() == exchanges.size());
+    CHECK(launches["await"].size() == exchanges.size());
+    // Each lasts from the launch that begins it to the one that awaits it, with a kernel between.
+    constexpr double rounding = 1e-3;
+    for (const auto& [id, exchange] : exchanges) {
+      CAPTURE(id);
+      const auto begin = std::ranges::find_if(launches["begin"], [&](const Event& launch) {
+        return launch.name == exchange.name && std::abs(launch.begin - exchange.begin) < rounding;
       });
-    };
-    CHECK(std::ranges::count_if(exchanges, has_kernel) > 0);
+      const auto await = std::ranges::find_if(launches["await"], [&](const Event& launch) {
+        return launch.name == "await " + exchange.name &&
+               std::abs(launch.end - exchange.end) < rounding;
+      });
+      REQUIRE(begin != launches["begin"].end());
+      REQUIRE(await != launches["await"].end());
+      CHECK(std::ranges::any_of(launches["kernel"], [&](const Event& kernel) {
+        return begin->end < kernel.begin + rounding && kernel.end < await->begin + rounding;
+      }));
+    }
   }
   // Another run may take the place of one with traces.
   CHECK(place.weft(RanksPlace::command({"--overwrite", "--steps", "1"})).code == 0);

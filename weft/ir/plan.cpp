@@ -251,41 +251,6 @@ void check_overlaps(const Plan& plan) {
   }
 }
 
-// Checks that slots under transfer are left alone until the launch that awaits the transfer.
-void check_transfers(const Plan& plan) {
-  std::multimap<int, bool> under_way;  // slot in memory -> whether the transfer writes it
-  auto in_file = [&](const Access& access) {
-    return plan.slots[static_cast<size_t>(access.at.slot)].space == Space::file;
-  };
-  auto check_untouched = [&](const Access& access, bool writes, const Launch& launch) {
-    auto moving = under_way.find(access.at.slot);
-    WEFT_ASSERT(moving == under_way.end() || !(writes || moving->second),
-                "{} touches slot {} while it is moved", launch.kernel, access.at.slot);
-  };
-  for (const Launch& launch : plan.launches) {
-    if (launch.kind == Launch::Kind::await) {
-      for (const Access& operand : launch.operands) {
-        auto moving = under_way.find(operand.at.slot);
-        WEFT_ASSERT(moving != under_way.end(), "slot {} is not being moved", operand.at.slot);
-        under_way.erase(moving);
-      }
-      continue;
-    }
-    for (const Access& operand : launch.operands) check_untouched(operand, false, launch);
-    for (const Access& result : launch.results) check_untouched(result, true, launch);
-    if (launch.kind == Launch::Kind::collective) {
-      const int from = launch.operands[0].at.slot, to = launch.results[0].at.slot;
-      under_way.emplace(to, true);
-      if (from != to) under_way.emplace(from, false);
-    }
-    if (launch.kind != Launch::Kind::transfer) continue;
-    const bool fetch = in_file(launch.operands[0]);
-    WEFT_ASSERT(fetch != in_file(launch.results[0]), "a transfer within one place");
-    under_way.emplace((fetch ? launch.results : launch.operands)[0].at.slot, fetch);
-  }
-  WEFT_ASSERT(under_way.empty(), "{} transfers are not awaited", under_way.size());
-}
-
 // Returns extents and strides with contiguous axes merged, to compare placements across shapes.
 std::vector<std::pair<int64_t, int64_t>> merged_axes(const Access& access) {
   std::vector<std::pair<int64_t, int64_t>> axes;  // extent, stride
@@ -373,13 +338,47 @@ std::string to_text(const Plan& plan) {
          fmt::format("arena {} bytes, live peak {}\n", plan.arena_bytes, plan.live_peak_bytes);
 }
 
+void verify_transfers(const Plan& plan) {
+  std::multimap<int, bool> under_way;  // slot in memory -> whether the transfer writes it
+  auto in_file = [&](const Access& access) {
+    return plan.slots[static_cast<size_t>(access.at.slot)].space == Space::file;
+  };
+  auto check_untouched = [&](const Access& access, bool writes, const Launch& launch) {
+    auto moving = under_way.find(access.at.slot);
+    WEFT_ASSERT(moving == under_way.end() || !(writes || moving->second),
+                "{} touches slot {} while it is moved", launch.kernel, access.at.slot);
+  };
+  for (const Launch& launch : plan.launches) {
+    if (launch.kind == Launch::Kind::await) {
+      for (const Access& operand : launch.operands) {
+        auto moving = under_way.find(operand.at.slot);
+        WEFT_ASSERT(moving != under_way.end(), "slot {} is not being moved", operand.at.slot);
+        under_way.erase(moving);
+      }
+      continue;
+    }
+    for (const Access& operand : launch.operands) check_untouched(operand, false, launch);
+    for (const Access& result : launch.results) check_untouched(result, true, launch);
+    if (launch.kind == Launch::Kind::collective) {
+      const int from = launch.operands[0].at.slot, to = launch.results[0].at.slot;
+      under_way.emplace(to, true);
+      if (from != to) under_way.emplace(from, false);
+    }
+    if (launch.kind != Launch::Kind::transfer) continue;
+    const bool fetch = in_file(launch.operands[0]);
+    WEFT_ASSERT(fetch != in_file(launch.results[0]), "a transfer within one place");
+    under_way.emplace((fetch ? launch.results : launch.operands)[0].at.slot, fetch);
+  }
+  WEFT_ASSERT(under_way.empty(), "{} transfers are not awaited", under_way.size());
+}
+
 void verify(const Plan& plan) {
   check_values(plan);
   check_arguments(plan);
   if (plan.arena_bytes == 0) return;  // before the memory pass
   check_lifetimes(plan);
   check_overlaps(plan);
-  check_transfers(plan);
+  verify_transfers(plan);
 }
 
 }  // namespace weft

@@ -186,5 +186,8 @@ uint64_t content_hash(const Plan& plan);
 // in_place grants, and slots under transfer are left alone. Before the memory pass (arena_bytes is
 // 0) only the order of reads and writes is checked.
 void verify(const Plan& plan);
+// Checks, at any stage, the part of it about transfers and collectives: each begins before its
+// await, and no launch between the two touches what it moves.
+void verify_transfers(const Plan& plan);
 
 }  // namespace weft

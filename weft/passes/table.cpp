@@ -126,7 +126,7 @@ const PassDef all_passes[] = {
      .file = "passes/order/overlap.cpp",
      .why = "It runs after recompute, which adds transfers, and before memory, which keeps a "
             "value's bytes until its transfer has ended.",
-     .faults = {"overlap-awaits-late"}},
+     .faults = {"overlap-awaits-late", "overlap-awaits-first", "overlap-begins-early"}},
     {.name = "memory",
      .file = "passes/memory/memory.cpp",
      .why = "It runs last, because live ranges follow from the order.",

@@ -163,6 +163,8 @@ class Overlap {
            !uses(begin - 1, from, to) && takes(to, begin - 1))
       race.pass(--begin);
     begins_from_[index(to)] = begins_from_[index(from)] = await;
+    if (options_.has_fault("overlap-awaits-first")) await = begin;
+    if (options_.has_fault("overlap-begins-early") && begin > 0) --begin;
     before_[index(begin)].begun.push_back(launch);
     before_[index(await)].stored.push_back(make_await(plan_, launch));
   }
@@ -203,11 +205,32 @@ class Overlap {
   int last_begin_ = 0;
   std::vector<Before> before_;  // per launch, and for the end
 };
+
+// Proves that ranks do not wait for each other in a circle. All ranks run one list of launches:
+// their places are state, speeds of machines are from a catalogue, and training compares the plan
+// before the first step. Each waits only for what others do at launches of the list that do not
+// stand after its own:
+//   - A begin waits for earlier runs alone, as the board of the ranks has a place for each of the
+//     plan's collectives (comm::check_collectives).
+//   - An await waits for the begins of its collective, which stand before it, and for parts of
+//     large sums, which ranks add in the same await, one after the other.
+//   - A launch that writes over what others read waits for awaits, which stand before it.
+// The rank that is behind all others can thus go on, whatever links its collectives use. A launch
+// that needs what an await gives, which may be a begin, stands after that await.
+void check_exchanges(const Plan& plan) {
+  if (std::ranges::find(plan.launches, Launch::Kind::collective, &Launch::kind) !=
+      plan.launches.end())
+    verify_transfers(plan);
+}
 }  // namespace
 
 // Fault "overlap-awaits-late": what is fetched is read before it has arrived.
+// Fault "overlap-awaits-first": a collective is awaited before it begins.
+// Fault "overlap-begins-early": a collective begins before its operand is there.
 Plan overlap(Plan plan, size_t room, const PassOptions& options) {
-  return Overlap(std::move(plan), room, options).run();
+  Plan made = Overlap(std::move(plan), room, options).run();
+  check_exchanges(made);
+  return made;
 }
 
 }  // namespace weft
