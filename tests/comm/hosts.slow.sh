@@ -198,6 +198,10 @@ unset WEFT_ADDRESS
 
 echo "== what is refused"
 rm -rf runs
+launch 2 -- ./nosuch
+says 'cannot start ./nosuch on each host: mpirun was unable to '
+errors 1
+[ "$(wc -l <err)" = 1 ] || fail "more than one line"
 WEFT_MPI_PLUGIN=/nowhere/libweft-mpi.so launch 7 train tiny.yaml  # and no memfd is tried instead
 says '\[mpi\] no /nowhere/libweft-mpi.so'
 errors 1

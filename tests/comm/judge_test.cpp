@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "weft/comm/hub.h"
 #include "weft/comm/progress.h"
 
 using namespace weft::comm;
@@ -219,4 +220,23 @@ TEST_CASE("a stopped process is named soon, a silent one late, and none by a hub
   CHECK(!pass(std::nullopt, 10, true));  // of another host
   CHECK(pass(std::nullopt, 20, true));
   CHECK(!pass(true, 60, false));
+}
+
+TEST_CASE(
+    "the pace of ranks names the slowest, and the one that waited most, since the last time") {
+  Hub hub(
+      3, patience, [](int, const Message&) {}, [] { return weft::RankDescription{}; },
+      [] { return ""; });
+  for (const auto& [rank, host] : {std::pair(0, "a"), {1, "a"}, {2, "b"}})
+    hub.come({.version = this_version(), .host = host, .rank = rank, .size = 3});
+  CHECK(hub.pace() == "");  // no step is done
+  const auto hear = [&](int64_t step, double busy, double waited) {
+    hub.hear(0, Beat{.step = step, .busy_seconds = 4, .waited_seconds = 1});
+    hub.hear(1, Beat{.step = step, .busy_seconds = 4, .waited_seconds = 1});
+    hub.hear(2, Beat{.step = step, .busy_seconds = busy, .waited_seconds = waited});
+  };
+  hear(10, 5, 0);
+  CHECK(hub.pace() == "slowest 2 (host b) +25.0 % compute; waited most: 0 (20.0 %)");
+  hear(10, 5, 0);
+  CHECK(hub.pace() == "");  // no step since
 }

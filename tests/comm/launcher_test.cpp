@@ -3,10 +3,12 @@
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <sys/stat.h>
 
 #include <doctest/doctest.h>
 
 #include "tests/comm/ranks_program.h"
+#include "tests/support/temporary_folder.h"
 #include "weft/base/error.h"
 #include "weft/comm/meeting.h"
 
@@ -133,4 +135,20 @@ TEST_CASE("a meeting's file is four words") {
   for (const char* other :
        {"", "weft a 0 secret", "weft a 70000 secret", "weft a x secret", "weft a 1"})
     CHECK(!comm::parse_meeting(other));
+}
+
+TEST_CASE("only this user can read a meeting's file, or it is not read") {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.path() + "/job";
+  const mode_t before = umask(0);
+  comm::write_meeting(path, {.host = "a", .port = 4711, .token = "secret"});
+  umask(before);
+  struct stat status{};
+  REQUIRE(stat(path.c_str(), &status) == 0);
+  CHECK((status.st_mode & 07777) == 0600);
+  CHECK(comm::read_meeting(path)->token == "secret");
+  for (const mode_t open_to_others : {0640, 0604, 0620}) {
+    REQUIRE(chmod(path.c_str(), open_to_others) == 0);
+    CHECK(!comm::read_meeting(path));
+  }
 }

@@ -9,27 +9,29 @@ using namespace weft::comm;
 
 TEST_CASE("messages survive encoding") {
   const std::string odd("\0\xff token", 8);
-  const Message all[] = {Hello{.token = odd, .host = "b", .pid = 4411, .rank = 3, .size = 4},
-                         Welcome{.hosts = {"a", odd}, .pids = {1, 2}},
-                         Beat{.step = 7,
-                              .launch = -1,
-                              .begun = uint64_t{1} << 63,
-                              .awaited = 2,
-                              .is_paused = false,
-                              .still_seconds = 0.25,
-                              .blind_seconds = 0.5,
-                              .step_seconds = 1e-3,
-                              .busy_seconds = 3,
-                              .waited_seconds = 4},
-                         Part{.channel = Channel::saving, .what = "facts", .bytes = odd},
-                         Whole{.whats = {"a", "b"}, .parts = {"", odd}},
-                         Ask{.purpose = Purpose::save},
-                         Propose{.purpose = Purpose::save, .step = 9},
-                         Answer{.purpose = Purpose::save, .proposed = 9, .at = 10},
-                         Confirm{.purpose = Purpose::save, .step = 12},
-                         Failed{.code = 4},
-                         Alike{},
-                         Verdict{.rank = -1, .text = "no rank goes on"}};
+  const Message all[] = {
+      Hello{.version = "0.1 (a)", .token = odd, .host = "b", .pid = 4411, .rank = 3, .size = 4},
+      Welcome{.hosts = {"a", odd}, .pids = {1, 2}},
+      Beat{.step = 7,
+           .launch = -1,
+           .begun = uint64_t{1} << 63,
+           .awaited = 2,
+           .is_paused = false,
+           .still_seconds = 0.25,
+           .blind_seconds = 0.5,
+           .step_seconds = 1e-3,
+           .busy_seconds = 3,
+           .waited_seconds = 4},
+      Part{.channel = Channel::saving, .what = "facts", .bytes = odd},
+      Whole{.whats = {"a", "b"}, .parts = {"", odd}},
+      Ask{.purpose = Purpose::save},
+      Propose{.purpose = Purpose::save, .step = 9},
+      Answer{.purpose = Purpose::save, .proposed = 9, .at = 10},
+      Confirm{.purpose = Purpose::save, .step = 12},
+      Failed{.code = 4},
+      Alike{},
+      Verdict{.rank = -1, .text = "no rank goes on"},
+      Verdict{.rank = 1, .text = "other", .kind = ErrorKind::usage}};
   for (const Message& message : all) {
     CAPTURE(message.index());
     CHECK(decode(encode(message)) == message);

@@ -57,6 +57,11 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
+std::string bytes_of(const comm::Message& message) {
+  const std::string body = comm::encode(message);
+  return comm::header_of(body.size()) + body;
+}
+
 // Connects, sends bytes, and returns whether the other side closes the connection.
 bool is_turned_away(int port, const std::string& bytes) {
   sockaddr_in address{};
@@ -97,6 +102,17 @@ TEST_CASE("ranks that do well end well, and exchange strings") {
 TEST_CASE("a rank that exits is dead") {
   const Workplace place;
   for (const int rank : {0, 2}) check_lost(launch(place, "exit", rank), rank, "is dead");
+}
+
+TEST_CASE("of a rank that is killed in a collective, rank 0 too, all is said that is known of it") {
+  const Workplace place;
+  for (const int rank : {0, 1}) {
+    const Outcome outcome = launch(place, "kill", rank);
+    check_lost(outcome, rank,
+               "is dead: its connection closed. At its last beat it had done 20 steps; its last "
+               "launch: fused 398 (blocks.3.mlp); it awaited all_gather 21 (blocks.3.up.weight). "
+               "step-00000010 is whole: --resume continues from there.");
+  }
 }
 
 TEST_CASE("a rank that loops or sleeps is hung, and writes down where it is") {
@@ -156,19 +172,35 @@ TEST_CASE("strangers at the port change nothing") {
                        rank_of_two(rank, port));
   };
   Running zero = start(first, 0);
-  const auto message = [](const comm::Message& m) {
-    const std::string body = comm::encode(m);
-    return comm::header_of(body.size()) + body;
-  };
-  const comm::Hello hello{.token = "of-another-run", .host = "b", .pid = 1, .rank = 1, .size = 2};
-  CHECK(is_turned_away(port, message(hello)));
-  CHECK(is_turned_away(port, message(comm::Verdict{.rank = 1, .text = "you are lost"})));
+  for (const char* token : {"of-another-run", ""})
+    CHECK(is_turned_away(port, bytes_of(comm::Hello{.version = comm::this_version(),
+                                                    .token = token,
+                                                    .host = "b",
+                                                    .pid = 1,
+                                                    .rank = 1,
+                                                    .size = 2})));
+  CHECK(is_turned_away(port, bytes_of(comm::Verdict{.rank = 1, .text = "you are lost"})));
   CHECK(is_turned_away(port, "GET / HTTP/1.1\r\n\r\n"));
   CHECK(is_turned_away(port, comm::header_of(64) + std::string(64, '\xff')));
   CHECK(is_turned_away(port, comm::header_of(size_t{1} << 30)));
   Running one = start(second, 1);
   CHECK(one.wait().code == 0);
   CHECK(zero.wait().code == 0);
+}
+
+TEST_CASE("a rank of another version of weft, or of another number of ranks, ends the run") {
+  for (const auto& [version, size, why] :
+       {std::tuple<std::string, int, std::string>{"0.1 (old)", 2, "has version 0.1 (old), rank 0"},
+        {comm::this_version(), 3, "has 3 ranks, rank 0 has 2."}}) {
+    const Workplace place;
+    const int port = free_port();
+    Running zero = place.start(ranks_program(), {"counts", "40", "10"}, rank_of_two(0, port));
+    const comm::Hello hello{
+        .version = version, .token = "of-this-run", .host = "b", .pid = 1, .rank = 1, .size = size};
+    is_turned_away(port, bytes_of(hello));
+    const Outcome outcome = zero.wait();
+    CHECK(fails_with(outcome, usage, "ranks disagree: rank 1 (host b) " + why) == "");
+  }
 }
 
 TEST_CASE("a rank of another run is refused, and the run that it came to waits on") {

@@ -155,7 +155,7 @@ TEST_CASE("a fault inside a collective of training is named, and the run resumes
   Undisturbed undisturbed(/*zero=*/3, /*steps=*/60);
   FaultTimes times;
   // The first comes before the first checkpoint.
-  for (const Fault& fault : {Fault{"kill", 2, 1, 1}, {"exit", 3, 1, 60}, {"terminate", 1, 0, 20}})
+  for (const Fault& fault : {Fault{"kill", 2, 1, 1}, {"exit", 0, 1, 60}, {"terminate", 1, 0, 20}})
     check_fault(fault, undisturbed, times);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -9,8 +10,10 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/interpreter.h"
+#include "tests/support/rounding.h"
 #include "tests/support/values.h"
 #include "tests/support/virtual_ranks.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/base/memory/storage.h"
 #include "weft/device/registry.h"
 #include "weft/ir/graph.h"
@@ -47,10 +50,7 @@ struct Exchanges {
   // Runs what `make` makes of this rank's operand, twice.
   template <class Make>
   std::vector<Value> run(const Type& type, Make make) const {
-    const Value x = input(type, 0);
-    // The sum is computed, so that the operand is in the arena.
-    const Graph graph{.inputs = {x}, .outputs = {make(-x)}, .assignments = {}};
-    const auto executable = compile_graph(graph, library("cpu"), workspace, {.verify = true});
+    const auto executable = compile(type, make);
     std::vector<Value> results;
     for (int i = 0; i < 2; ++i) {
       const Value mine = interpret(-operand_of(rank(), type));
@@ -58,6 +58,13 @@ struct Exchanges {
       results.push_back(interpret(make_node(op("identity"), {result})));
     }
     return results;
+  }
+  // Returns what computes `make` of a negated input, which thus is in the arena.
+  template <class Make>
+  std::shared_ptr<Executable> compile(const Type& type, Make make) const {
+    const Value x = input(type, 0);
+    const Graph graph{.inputs = {x}, .outputs = {make(-x)}, .assignments = {}};
+    return compile_graph(graph, library("cpu"), workspace, {.verify = true});
   }
 };
 
@@ -89,6 +96,60 @@ inline void check_collectives(const Exchanges& ranks) {
           ranks.run(type, [&](const Value& x) { return all_gather(x, ranks.axis(), axis); });
       const Value all = interpret(concat(ranks.operands(type), axis));
       for (const Value& got : gathered) CHECK(bit_difference(got, all) == "");
+    }
+}
+
+// Returns element i of a rank's operand: whole numbers of which every type holds sums exactly.
+inline double whole_number(int64_t rank, int64_t i) {
+  constexpr uint64_t golden = 0x9e3779b97f4a7c15;  // 2^64 / the golden ratio
+  return static_cast<double>(static_cast<uint64_t>(i * 8 + rank) * golden >> 61) - 3;
+}
+
+// Checks what `make` makes of the negated whole numbers of each rank: `extent` elements, of which
+// element i is wanted(i).
+template <class Make, class Wanted>
+void check_plainly(const Exchanges& ranks, const Type& type, const Make& make, int64_t extent,
+                   const Wanted& wanted) {
+  auto buffer = Buffer::allocate(type.bytes());
+  for (int64_t i = 0; i < type.elements(); ++i)
+    store(buffer->data, type.dtype, i, whole_number(ranks.rank(), i));
+  const Value mine = from_buffer(std::move(buffer), type);
+  const Value got = ranks.compile(type, make)->run(std::array{mine}).front();
+  CHECK(got.elements() == extent);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < got.elements(); ++i)
+    wrong += load(got->data(), type.dtype, i) != wanted(i) ? 1 : 0;
+  CHECK(wrong == 0);
+}
+
+// Checks collectives of one axis against loops in float64.
+inline double plain_sum(const Exchanges& ranks, int64_t i) {
+  double total = 0;
+  for (int64_t rank = 0; rank < ranks.axis().size; ++rank) total -= whole_number(rank, i);
+  return total;
+}
+inline void check_sum_plainly(const Exchanges& ranks, DType dtype, int64_t extent) {
+  check_plainly(
+      ranks, {dtype, {extent}}, [&](const Value& x) { return all_reduce(x, ranks.axis()); }, extent,
+      [&](int64_t i) { return plain_sum(ranks, i); });
+}
+inline void check_parts_plainly(const Exchanges& ranks, DType dtype, int64_t part) {
+  const int64_t whole = ranks.axis().size * part, first = ranks.rank() * part;
+  check_plainly(
+      ranks, {dtype, {whole}}, [&](const Value& x) { return reduce_scatter(x, ranks.axis(), 0); },
+      part, [&](int64_t i) { return plain_sum(ranks, first + i); });
+  check_plainly(
+      ranks, {dtype, {part}}, [&](const Value& x) { return all_gather(x, ranks.axis(), 0); }, whole,
+      [&](int64_t i) { return -whole_number(i / part, i % part); });
+}
+
+// Checks extents that no number of ranks, threads or vector lanes divides, and none.
+inline void check_collectives_plainly(const Exchanges& ranks) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::i32})
+    for (const int64_t extent : {0, 7, 65'537}) {
+      INFO(name(dtype), " ", extent);
+      check_sum_plainly(ranks, dtype, extent);
+      check_parts_plainly(ranks, dtype, extent);
     }
 }
 

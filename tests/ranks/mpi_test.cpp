@@ -115,6 +115,18 @@ TEST_SUITE("mpi") {
     CHECK(run_ranks(6, "collectives of three hosts with two ranks") == "");
     CHECK(folder.entries() == 0);
   }
+  TEST_CASE("plain collectives of hosts" * doctest::skip()) {
+    check_collectives_plainly(Exchanges(mpi_mesh(std::atoi(std::getenv("TEST_PER_HOST")))));
+  }
+  TEST_CASE("collectives of 4 hosts, and of 2 with 2 ranks, are those of loops in float64") {
+    const Setting plugin("WEFT_MPI_PLUGIN", fake_plugin());
+    for (const char* per_host : {"0", "2"}) {
+      const test::TemporaryFolder folder;
+      const Setting messages("FAKE_MPI_FOLDER", folder.path()), ranks("TEST_PER_HOST", per_host);
+      CHECK(run_ranks(4, "plain collectives of hosts") == "");
+      CHECK(folder.entries() == 0);
+    }
+  }
   TEST_CASE("one exchange by messages alone" * doctest::skip()) {
     exchange_counted(Exchanges(mpi_mesh()), std::getenv("TEST_EXCHANGE"));
   }

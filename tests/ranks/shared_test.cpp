@@ -15,4 +15,12 @@ TEST_SUITE("shared") {
   TEST_CASE("collectives have the bits of their definition on 2 and 3 ranks") {
     for (const int ranks : {2, 3}) CHECK(run_ranks(ranks, "collectives of ranks") == "");
   }
+  TEST_CASE("plain collectives of ranks" * doctest::skip()) {
+    const Exchanges ranks(data_mesh());
+    check_collectives_plainly(ranks);
+    check_sum_plainly(ranks, DType::f32, (int64_t{64} << 20) / sizeof(float));
+  }
+  TEST_CASE("collectives of 4 ranks, of no elements up to 64 MiB, are those of loops in float64") {
+    CHECK(run_ranks(4, "plain collectives of ranks") == "");
+  }
 }

@@ -150,7 +150,8 @@ TEST_CASE("a killed rank ends the others, and its run resumes from a whole check
     CAPTURE(outcome.err);
     CHECK(outcome.code == rank_lost);
     CHECK(says(outcome.err, "rank " + std::to_string(rank) + " (host "));
-    CHECK(says(outcome.err, "is dead: its connection closed"));
+    CHECK(says(outcome.err, "is dead: its connection closed. At its last beat it had done "));
+    CHECK(says(outcome.err, "is whole: --resume continues from there."));
     const std::string fault = "runs/tiny/checkpoints/fault-r" + std::to_string(1 - rank) + ".txt";
     CHECK(says(place.read(fault), "weft::train::train"));
     const auto saved = train::list_checkpoints(place.path("runs/tiny"));
@@ -159,6 +160,27 @@ TEST_CASE("a killed rank ends the others, and its run resumes from a whole check
     CHECK(place.weft(RanksPlace::command({"--resume", "--steps", steps})).code == 0);
     CHECK(!std::filesystem::exists(place.path(fault)));
   }
+}
+
+TEST_CASE("where mpirun starts no rank, one line has what it says first") {
+  const Workplace place;
+  const auto launch = [&](const std::string& script) {
+    place.write("mpirun", "#!/bin/sh\n" + script);
+    std::filesystem::permissions(place.path("mpirun"), std::filesystem::perms::owner_all);
+    return place.weft({"launch", "-n", "1", "--hosts", "a", "--", "./nosuch"},
+                      {{"PATH", place.folder() + ":/usr/bin:/bin"}});
+  };
+  const std::string program =
+      "echo '1 total processes failed to start'\n"
+      "printf -- '-----\\nmpirun was unable to find\\n  it:\\n\\n"
+      "NOTE: more\\n' >&2\nexit 134";
+  CHECK(fails_with(launch(program), usage,
+                   "cannot start ./nosuch on each host: mpirun was unable to find it.") == "");
+  CHECK(fails_with(launch("echo 'ssh: no host a' >&2\necho ----- >&2\nexit 255"), device_code,
+                   "mpirun has started no rank: ssh: no host a") == "");
+  const Outcome killed = launch("echo 'mpirun noticed a signal' >&2\nexit 134");
+  CHECK(killed.code == rank_lost);
+  CHECK(killed.err == "mpirun noticed a signal\n");
 }
 
 TEST_CASE("what ranks cannot do is refused in one line") {
@@ -179,6 +201,7 @@ TEST_CASE("what ranks cannot do is refused in one line") {
                    device_code, "weft launch --hosts needs mpirun") == "");
   CHECK(refused({"launch", "-n", "1000", "train", "tiny.yaml"}, "--oversubscribe") == "");
   CHECK(refused({"launch", "-n", "2"}, "needs what to start") == "");
+  CHECK(refused({"launch", "-n", "2", "./tiny.yaml"}, "./tiny.yaml is no verb. Hint: ") == "");
   CHECK(refused({"launch", "-n", "0", "train", "tiny.yaml"}, "1 to 1024") == "");
   CHECK(refused(RanksPlace::command({"--steps", "-1"}), "train.steps") == "");
   CHECK(refused(RanksPlace::command({"--batch", "5"}), "Got 5. Hint: 4 or 6.") == "");

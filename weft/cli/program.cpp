@@ -135,7 +135,7 @@ bool speaks(int code) {
 
 int report(std::string what, int code) {
   const bool is_silent = !speaks(code);
-  if (world().is_lost()) code = static_cast<int>(ErrorKind::rank_lost);
+  if (const auto verdict = world().verdict()) code = static_cast<int>(*verdict);
   if (is_silent) {
     // mpirun and srun end all ranks when the first one fails, and rank 0 may not have spoken yet.
     std::this_thread::sleep_for(std::chrono::milliseconds(200));

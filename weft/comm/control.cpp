@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
-#include "weft/base/host/env.h"
 #include "weft/base/host/stopwatch.h"
 #include "weft/base/logging.h"
 #include "weft/comm/fault.h"
@@ -34,18 +33,6 @@ std::string machine(const std::string& host) {
   return host + " " + boot;
 }
 }  // namespace
-
-// ---- the launcher
-
-// Launchers that start ranks on other hosts do not learn exit codes for certain: mpirun returns
-// that of one rank, or none where a link is cut.
-void tell_launcher(std::string_view what) {
-  static const std::string mark = env("WEFT_MARK").value_or("");
-  if (mark.empty()) return;
-  // The line is one write, which other threads do not cut.
-  const std::string line = fmt::format("{}{}\n", mark, what);
-  if (write(STDERR_FILENO, line.data(), line.size()) < 0) logging::debug(1, "no launcher hears");
-}
 
 // ---- the training thread
 
@@ -73,11 +60,16 @@ std::string Control::pace() {
   return text.get_future().get();
 }
 
+std::optional<ErrorKind> Control::verdict() const {
+  const std::lock_guard lock(mutex_);
+  return verdict_ ? std::optional(verdict_->kind) : std::nullopt;
+}
+
 void Control::check() {
   progress_.looks();
-  if (!is_lost()) return;
+  if (!is_lost_.load()) return;
   const std::lock_guard lock(mutex_);
-  throw Error(ErrorKind::rank_lost, verdict_->text);
+  throw Error(verdict_->kind, verdict_->text);
 }
 
 void Control::wait_until(const std::function<bool()>& holds) {
@@ -334,7 +326,7 @@ void Control::conclude(const Verdict& verdict, bool speaks) {
     if (verdict_ || has_left_) return;
   }
   if (speaks) logging::write("error", verdict.text);
-  tell_launcher("lost");
+  if (verdict.kind == ErrorKind::rank_lost) tell_launcher("lost");
   write_fault(verdict);
   const std::lock_guard lock(mutex_);
   verdict_ = verdict;
@@ -345,29 +337,37 @@ void Control::conclude(const Verdict& verdict, bool speaks) {
 
 void Control::write_fault(const Verdict& verdict) const {
   std::string folder;
-  RankDescription words;
   {
     const std::lock_guard lock(mutex_);
     folder = fault_folder_;
-    words = description_;
   }
   if (!folder.empty())
     comm::write_fault(fmt::format("{}/fault-r{}.txt", folder, rank_),
-                      fmt::format("{}\n\n{}", verdict.text, name(rank_)), progress_.last(), words);
+                      fmt::format("{}\n\n{}", verdict.text, name(rank_)), progress_.last(),
+                      description());
+}
+
+RankDescription Control::description() const {
+  const std::lock_guard lock(mutex_);
+  return description_;
+}
+
+std::string Control::ending() const {
+  const std::lock_guard lock(mutex_);
+  return saved_.empty() ? "" : saved_ + " is whole: --resume continues from there.";
 }
 
 void Control::lose_hub(const std::string& how) {
-  conclude(
-      {.rank = 0,
-       .text = fmt::format("{} {}. This rank had done {} steps.", name(0), how, progress_.step())},
-      /*speaks=*/rank_ == 1);
+  std::string text = fmt::format("{} {}. {}", name(0), how, whereabouts(hub_beat_, description()));
+  if (const std::string more = ending(); !more.empty()) text += " " + more;
+  conclude({.rank = 0, .text = std::move(text)}, /*speaks=*/rank_ == 1);
 }
 
 void Control::on_tick() {
   const double time = now();
   const bool in_time = time - std::exchange(last_tick_, time) < tick_seconds + late_seconds;
   if (end_at_ > 0 && time > end_at_)
-    _exit(static_cast<int>(ErrorKind::rank_lost));  // the training thread does not leave
+    _exit(static_cast<int>(*verdict()));  // the training thread does not leave
   if (!is_welcome()) return;
   const Beat& beat = progress_.tick(in_time);
   const bool is_due = ++ticks_ % 2 == 0;

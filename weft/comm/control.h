@@ -49,7 +49,7 @@ class Control : public World {
   void note_saved(const std::string& checkpoint) override;
   std::string pace() override;
 
-  bool is_lost() const override { return is_lost_.load(); }
+  std::optional<ErrorKind> verdict() const override;
   void check() override;
   bool fails(int code) override;
   void leave() override;
@@ -84,17 +84,20 @@ class Control : public World {
   void on_tick();
   void hear(const Message& message);  // of the hub
   void take(const Welcome& welcome);
+  void take(const Beat& beat) { hub_beat_ = beat; }
   void take(const Whole& whole);
   void take(const Propose& proposal);
   void take(const Confirm& confirmed);
   void take(const Alike& alike);
   void take(const Verdict& verdict);
   template <class Other>
-  void take(const Other& /*message*/) {}  // a beat, which says that the hub lives
+  void take(const Other& /*message*/) {}  // no message of the hub
   void watch_hub(bool in_time);
   void lose_hub(const std::string& how);
   void conclude(const Verdict& verdict, bool speaks);
   void write_fault(const Verdict& verdict) const;
+  RankDescription description() const;
+  std::string ending() const;  // of messages about a lost rank
 
   void to_hub(const Message& message);
   void to_rank(int rank, const Message& message);
@@ -131,7 +134,8 @@ class Control : public World {
   // Only the control thread uses these.
   double last_tick_ = 0, quiet_hub_ = 0, end_at_ = 0;
   int ticks_ = 0;
-  int hub_ = -1;  // peer
+  Beat hub_beat_;  // the last one of rank 0, on other ranks
+  int hub_ = -1;   // peer
   std::map<int, int> rank_of_, peer_of_;
   std::optional<Hub> hub_of_all_;  // on rank 0
 

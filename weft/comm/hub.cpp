@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "weft/comm/progress.h"
+
 namespace weft::comm {
 namespace {
 // Ranks that fail for one reason do so within about this time.
@@ -45,15 +47,19 @@ std::string Hub::name(int rank) const {
 // ---- the start
 
 void Hub::come(const Hello& hello) {
+  const auto refuse = [&](std::string why) {
+    end({.rank = hello.rank, .text = std::move(why), .kind = ErrorKind::usage});
+  };
+  if (hello.version != this_version())
+    return refuse(fmt::format("ranks disagree: rank {} (host {}) has version {}, rank 0 has {}.",
+                              hello.rank, hello.host, hello.version, this_version()));
   if (hello.size != size())
-    return end(
-        {hello.rank, fmt::format("ranks disagree: rank {} (host {}) has {} ranks, rank 0 has {}.",
-                                 hello.rank, hello.host, hello.size, size())});
+    return refuse(fmt::format("ranks disagree: rank {} (host {}) has {} ranks, rank 0 has {}.",
+                              hello.rank, hello.host, hello.size, size()));
   if (at(hello.rank).hello)
-    return end({hello.rank,
-                fmt::format("two processes are rank {}: pid {} of host {}, and pid {} of host {}.",
-                            hello.rank, at(hello.rank).hello->pid, at(hello.rank).hello->host,
-                            hello.pid, hello.host)});
+    return refuse(fmt::format(
+        "two processes are rank {}: pid {} of host {}, and pid {} of host {}.", hello.rank,
+        at(hello.rank).hello->pid, at(hello.rank).hello->host, hello.pid, hello.host));
   at(hello.rank).hello = hello;
   if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.hello.has_value(); })) return;
   is_complete_ = true;
@@ -161,18 +167,8 @@ void Hub::lose(int rank) {
   end({rank, fmt::format("{} is dead: its connection closed. {}", name(rank), whereabouts(rank))});
 }
 
-// Returns "It was in step 12, after launch fused 398 (blocks.3.mlp)."
 std::string Hub::whereabouts(int rank) const {
-  const Beat& beat = judge_.last(rank);
-  const RankDescription words = describe_();
-  std::string text = fmt::format("At its last beat it had done {} steps", beat.step);
-  if (beat.launch >= 0 && words.launch)
-    text += fmt::format("; its last launch: {}", words.launch(static_cast<int>(beat.launch)));
-  if (beat.awaited > 0)
-    text += fmt::format("; it awaited {}", words.collective
-                                               ? words.collective(beat.awaited)
-                                               : fmt::format("collective {}", beat.awaited));
-  return text + ".";
+  return comm::whereabouts(judge_.last(rank), describe_());
 }
 
 std::string Hub::text_of(const Finding& finding) const {

@@ -108,7 +108,7 @@ std::optional<Meeting> parse_meeting(std::string_view text) {
 }
 
 std::optional<Meeting> read_meeting(const std::string& path) {
-  const std::optional<std::string> text = read_private(path);
+  const std::optional<std::string> text = read_secret(path);
   return text ? parse_meeting(*text) : std::nullopt;
 }
 

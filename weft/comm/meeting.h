@@ -31,7 +31,7 @@ bool needs_file(const Meeting& meeting);
 // The file of a job.
 std::string meeting_file(const Place& place);
 void write_meeting(const std::string& path, const Meeting& meeting);
-// Returns nullopt where the file is not there, or not private.
+// Returns nullopt where the file is not there, or others may read or write it.
 std::optional<Meeting> read_meeting(const std::string& path);
 // Parses a file's text, "weft HOST PORT TOKEN"; nullopt for another one.
 std::optional<Meeting> parse_meeting(std::string_view text);

@@ -4,9 +4,10 @@
 #include <type_traits>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "weft/base/error.h"
+#include "weft/base/version.h"
 
 namespace weft::comm {
 namespace {
@@ -19,7 +20,7 @@ template <class M, class F>
 void each_field(M& m, F&& field) {
   using T = std::remove_const_t<M>;
   if constexpr (std::is_same_v<T, Hello>) {
-    field(m.token), field(m.host), field(m.pid), field(m.rank), field(m.size);
+    field(m.version), field(m.token), field(m.host), field(m.pid), field(m.rank), field(m.size);
   } else if constexpr (std::is_same_v<T, Welcome>) {
     field(m.hosts), field(m.pids);
   } else if constexpr (std::is_same_v<T, Beat>) {
@@ -40,7 +41,7 @@ void each_field(M& m, F&& field) {
   } else if constexpr (std::is_same_v<T, Failed>) {
     field(m.code);
   } else if constexpr (std::is_same_v<T, Verdict>) {
-    field(m.rank), field(m.text);
+    field(m.rank), field(m.text), field(m.kind);
   }
 }
 
@@ -100,6 +101,9 @@ void read_enum(const json& from, T& to, size_t values) {
 }
 void read(const json& from, Purpose& to) { read_enum(from, to, purposes); }
 void read(const json& from, Channel& to) { read_enum(from, to, channels); }
+void read(const json& from, ErrorKind& to) {
+  read_enum(from, to, static_cast<size_t>(ErrorKind::replicas_differ) + 1);
+}
 template <class T>
 void read(const json& from, std::vector<T>& to) {
   if (!from.is_array()) refuse();
@@ -114,6 +118,8 @@ Message empty_of(size_t kind, std::index_sequence<kinds...> /*all*/) {
   return message;
 }
 }  // namespace
+
+std::string this_version() { return fmt::format("{} ({})", version::number, version::commit); }
 
 std::string encode(const Message& message) {
   json list = json::array({message.index()});

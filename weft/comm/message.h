@@ -9,13 +9,15 @@
 #include <variant>
 #include <vector>
 
+#include "weft/base/error.h"
 #include "weft/device/world.h"
 
 namespace weft::comm {
 
-// The first message of a rank: who it is, and the token, which only ranks of this run know.
+// The first message of a rank: who it is, and the token, which only ranks of this run know. Its
+// fields stay in every version of weft, so that ranks of two versions can name them.
 struct Hello {
-  std::string token, host;
+  std::string version, token, host;
   int64_t pid = 0;
   int rank = 0, size = 0;
   bool operator==(const Hello&) const = default;
@@ -88,10 +90,11 @@ struct Failed {
 struct Alike {
   bool operator==(const Alike&) const = default;
 };
-// A rank is lost, and all end. -1: nobody knows which one.
+// A rank is lost, or does not belong to the others, and all end. -1: nobody knows which one.
 struct Verdict {
   int rank = -1;
   std::string text;
+  ErrorKind kind = ErrorKind::rank_lost;
   bool operator==(const Verdict&) const = default;
 };
 
@@ -101,6 +104,8 @@ using Message = std::variant<Hello, Welcome, Beat, Part, Whole, Ask, Propose, An
 // A message is preceded by its bytes, as 4 bytes, the highest first. Strangers, who have not said
 // Hello yet, may send small ones alone.
 constexpr size_t header_bytes = 4, message_limit = size_t{64} << 20, stranger_limit = 4096;
+
+std::string this_version();  // "0.2.0 (1a2b3c4d)", of this weft
 
 std::string encode(const Message& message);  // without the header
 // Throws Error(failed) for bytes that are no message.

@@ -4,6 +4,8 @@
 #include <tuple>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "weft/base/host/stopwatch.h"
 #include "weft/comm/judge.h"
 
@@ -11,6 +13,17 @@ namespace weft::comm {
 namespace {
 constexpr auto relaxed = std::memory_order_relaxed;
 }  // namespace
+
+std::string whereabouts(const Beat& beat, const RankDescription& words) {
+  std::string text = fmt::format("At its last beat it had done {} steps", beat.step);
+  if (beat.launch >= 0 && words.launch)
+    text += fmt::format("; its last launch: {}", words.launch(static_cast<int>(beat.launch)));
+  if (beat.awaited > 0)
+    text += fmt::format("; it awaited {}", words.collective
+                                               ? words.collective(beat.awaited)
+                                               : fmt::format("collective {}", beat.awaited));
+  return text + ".";
+}
 
 void Progress::beat(int64_t step, int launch) {
   if (const int64_t before = step_.load(relaxed); step != before) {

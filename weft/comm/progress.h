@@ -5,10 +5,15 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "weft/comm/message.h"
 
 namespace weft::comm {
+
+// Returns "At its last beat it had done 12 steps; its last launch: fused 398 (blocks.3.mlp); it
+// awaited all_gather 412 (blocks.3.up.weight)."
+std::string whereabouts(const Beat& beat, const RankDescription& words);
 
 class Progress {
  public:

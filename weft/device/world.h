@@ -7,11 +7,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "weft/base/error.h"
 
 namespace weft {
 
@@ -80,7 +83,8 @@ class World {
 
   // ---- failures
 
-  virtual bool is_lost() const { return false; }  // for any thread
+  // With which error all ranks end; nullopt while they go on. For any thread.
+  virtual std::optional<ErrorKind> verdict() const { return std::nullopt; }
   // Throws Error(rank_lost) once a rank is lost. A communicator that waits calls it many times a
   // second, on any thread: a rank that awaits a collective and does not is hung in it.
   virtual void check() {}

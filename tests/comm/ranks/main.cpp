@@ -3,7 +3,7 @@
 //
 //   ranks FILE STEPS HANG_SECONDS [WHAT RANK]
 //
-// WHAT: loop, sleep, exit, throw, disagree, pause, slow, unheard, stop, impatient.
+// WHAT: loop, sleep, exit, kill, throw, disagree, pause, slow, unheard, stop, impatient.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -57,10 +57,15 @@ void misbehave(const Fault& fault) {
   }
 }
 
-void barrier(std::atomic<uint64_t>* counts, uint64_t sequence, bool is_unheard) {
+// A rank that `dies` does so in the barrier, once its beats have said that it is there.
+void barrier(std::atomic<uint64_t>* counts, uint64_t sequence, bool is_unheard, bool dies) {
   world().begins(sequence);
   if (!is_unheard) counts[world().rank()] = sequence;
   world().awaits(sequence);
+  if (dies) {
+    std::this_thread::sleep_for(1200ms);
+    std::raise(SIGKILL);
+  }
   for (int rank = 0; rank < world().size(); ++rank)
     while (counts[rank] < sequence) {
       world().check();
@@ -90,7 +95,9 @@ int run(int argc, char** argv) {
   for (int64_t step = 0; step < steps; ++step) {
     world().beat(step, 398);
     if (step == steps / 2) misbehave(fault);
-    barrier(counts, static_cast<uint64_t>(step + 1), fault.is("unheard") && step > steps / 2);
+    if (step == 10) world().note_saved("step-00000010");
+    barrier(counts, static_cast<uint64_t>(step + 1), fault.is("unheard") && step > steps / 2,
+            fault.is("kill") && step == steps / 2);
     world().beat(step + 1, -1);
     if (world().stops_after(step + 1)) break;
     std::this_thread::sleep_for(1ms);

@@ -84,19 +84,30 @@ std::optional<std::string> private_cache(std::string_view name) {
   return folder;
 }
 
-std::optional<std::string> read_private(const std::string& path) {
+namespace {
+// Returns the contents of a regular file of this user, unless its mode has a bit of `refused`.
+std::optional<std::string> read_own(const std::string& path, mode_t refused) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) return std::nullopt;
   struct stat status{};
   std::optional<std::string> content;
   if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
-      (status.st_mode & (S_IWGRP | S_IWOTH)) == 0) {
+      (status.st_mode & refused) == 0) {
     content.emplace(static_cast<size_t>(status.st_size), '\0');
     const ssize_t count = read(descriptor, content->data(), content->size());
     content->resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
   }
   close(descriptor);
   return content;
+}
+}  // namespace
+
+std::optional<std::string> read_private(const std::string& path) {
+  return read_own(path, S_IWGRP | S_IWOTH);
+}
+
+std::optional<std::string> read_secret(const std::string& path) {
+  return read_own(path, S_IRWXG | S_IRWXO);
 }
 
 bool may_write(const std::string& path) {

@@ -19,6 +19,8 @@ std::optional<std::string> private_cache(std::string_view name);
 // Returns the contents of a regular file that only this user may write; nullopt for anything else,
 // including links and folders. Never blocks, not even on a pipe.
 std::optional<std::string> read_private(const std::string& path);
+// Does the same for a secret, which only this user may read, too.
+std::optional<std::string> read_secret(const std::string& path);
 // Returns whether `path` may be written: nothing exists there, or read_private() accepts it.
 bool may_write(const std::string& path);
 

@@ -36,6 +36,12 @@ std::vector<std::string> command_of(const Program& program) {
     if (command.empty()) throw Error(ErrorKind::usage, "weft launch: no program is after --.");
     return command;
   }
+  const std::string& first = command.front();
+  if (first.find_first_of("./") != first.npos)
+    throw Error(ErrorKind::usage,
+                "{0} is no verb. Hint: train {0} where it is a recipe, -- {0} where it is a "
+                "program of your own.",
+                first);
   const auto [verb, words] = find_verb(program.root, command);
   if (!verb->on_ranks)
     throw Error(ErrorKind::usage,

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -53,6 +54,26 @@ std::vector<std::string> passed_variables() {
   return names;
 }
 
+void show_held(std::optional<std::string>& lines) {
+  if (lines) write_all(STDERR_FILENO, *lines);
+  lines.reset();
+}
+
+// Returns the first sentences of mpirun, which end with an empty line or a ruler.
+std::string first_paragraph(const std::string& text) {
+  std::istringstream lines(text);
+  std::string paragraph;
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_empty = line.find_first_not_of("- \r") == line.npos;
+    if (is_empty && !paragraph.empty()) break;
+    if (is_empty) continue;
+    std::istringstream words(line);
+    for (std::string word; words >> word;) paragraph += (paragraph.empty() ? "" : " ") + word;
+  }
+  if (paragraph.ends_with(":")) paragraph.back() = '.';
+  return paragraph;
+}
+
 // A RankOutput makes the lines of mpirun --tag-output, "[1,3]<stderr>:text", those of weft launch.
 class RankOutput {
  public:
@@ -60,9 +81,10 @@ class RankOutput {
 
   int from() const { return from_; }
   // Shows what has come, but for the lines that begin with the mark, which it gives `hear`: what
-  // is after the mark, and the rank.
+  // is after the mark, and the rank. `before` has the lines of mpirun itself until a rank says
+  // something, and is null from then on.
   using Hear = std::function<void(std::string_view what, int rank)>;
-  void read(const std::string& mark, const Hear& hear) {
+  void read(const std::string& mark, std::optional<std::string>& before, const Hear& hear) {
     std::array<char, 1 << 14> bytes;
     while (from_ >= 0) {
       const ssize_t count = ::read(from_, bytes.data(), bytes.size());
@@ -72,21 +94,28 @@ class RankOutput {
       text_.append(bytes.data(), static_cast<size_t>(count));
       if (count == 0 && !text_.empty()) text_ += "\n";
       for (size_t end = 0; (end = text_.find('\n')) != text_.npos; text_.erase(0, end + 1))
-        take_line(text_.substr(0, end + 1), mark, hear);
+        take_line(text_.substr(0, end + 1), mark, before, hear);
     }
   }
 
  private:
-  void take_line(std::string line, const std::string& mark, const Hear& hear) const {
+  void take_line(std::string line, const std::string& mark, std::optional<std::string>& before,
+                 const Hear& hear) const {
     const size_t comma = line.find(','), tag = line.find("]<std"), colon = line.find(">:", tag);
     if (line.starts_with("[") && comma < tag && colon != line.npos) {
       const std::string rank = line.substr(comma + 1, tag - comma - 1);
       line.erase(0, colon + 2);
+      show_held(before);
       if (line.starts_with(mark)) {
         line.pop_back();
         return hear(std::string_view(line).substr(mark.size()), std::atoi(rank.c_str()));
       }
       if (rank != "0") line.insert(0, fmt::format("[rank {}] ", rank));
+    } else if (to_ == STDOUT_FILENO) {
+      return;  // mpirun counts there what it has said elsewhere
+    } else if (before) {
+      *before += line;
+      return;
     }
     write_all(to_, line);
   }
@@ -134,6 +163,8 @@ class HostsLaunch {
       throw Error(ErrorKind::device,
                   "weft launch --hosts needs mpirun, which does not start here. Hint: install "
                   "Open MPI (tools/setup.sh --cluster), or start ranks by srun.");
+    refuse_where_none_started();
+    show_held(before_);
     return code();
   }
 
@@ -145,6 +176,7 @@ class HostsLaunch {
   void hear_signals();
   void hasten();
   void read_outputs();
+  void refuse_where_none_started() const;
   int code() const;
 
   std::vector<std::string> command_;
@@ -152,6 +184,7 @@ class HostsLaunch {
   Hosts hosts_;
   std::string mark_ = "weft-launch:" + comm::make_token() + ":";
   std::vector<RankOutput> outputs_;
+  std::optional<std::string> before_ = "";  // what mpirun says before a rank does
   const LaunchSignals signals_;
   pid_t mpirun_ = 0;  // leads a process group; 0: it ended
   int code_ = 0;
@@ -239,13 +272,25 @@ void HostsLaunch::wait() {
 
 void HostsLaunch::read_outputs() {
   for (RankOutput& output : outputs_)
-    output.read(mark_, [this](std::string_view what, int rank) {
+    output.read(mark_, before_, [this](std::string_view what, int rank) {
       const bool is_lost = what == "lost";
       if (!is_lost) codes_[rank] = std::atoi(std::string(what.substr(what.find(' ') + 1)).c_str());
       if (is_lost) is_lost_ = true;
       const bool is_well = !is_lost && (codes_[rank] == 0 || codes_[rank] == saved_on_hosts);
       if (!is_well && ends_at_ == 0) ends_at_ = now() + after_verdict;
     });
+}
+
+// Where mpirun starts no rank, it ends with 1 or 255 because of a host, and because of the program
+// with a code that also stands for a signal: its words tell these apart.
+void HostsLaunch::refuse_where_none_started() const {
+  const std::string why = before_ ? first_paragraph(*before_) : "";
+  if (why.empty()) return;
+  if (code_ == 1 || code_ == 255)
+    throw Error(ErrorKind::device, "mpirun has started no rank: {}", why);
+  for (const std::string_view sign : {"mpirun was unable to ", "Open MPI tried to fork "})
+    if (code_ > 128 && why.starts_with(sign))
+      throw Error(ErrorKind::usage, "cannot start {} on each host: {}", command_.front(), why);
 }
 
 // mpirun itself returns an exit code of one rank or 0, and 128 + signal where a rank was killed.
