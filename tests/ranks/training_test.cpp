@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
 
 #include "tests/support/published_model.h"
 #include "tests/support/rank_processes.h"
