@@ -359,6 +359,7 @@ std::string Control::ending() const {
 
 void Control::lose_hub(const std::string& how) {
   std::string text = fmt::format("{} {}. {}", name(0), how, whereabouts(hub_beat_, description()));
+  text += " " + whereabouts(progress_.at_present(), description(), fmt::format("Rank {}", rank_));
   if (const std::string more = ending(); !more.empty()) text += " " + more;
   conclude({.rank = 0, .text = std::move(text)}, /*speaks=*/rank_ == 1);
 }

@@ -14,8 +14,8 @@ namespace {
 constexpr auto relaxed = std::memory_order_relaxed;
 }  // namespace
 
-std::string whereabouts(const Beat& beat, const RankDescription& words) {
-  std::string text = fmt::format("At its last beat it had done {} steps", beat.step);
+std::string whereabouts(const Beat& beat, const RankDescription& words, std::string_view when) {
+  std::string text = fmt::format("{} had done {} steps", when, beat.step);
   if (beat.launch >= 0 && words.launch)
     text += fmt::format("; its last launch: {}", words.launch(static_cast<int>(beat.launch)));
   if (beat.awaited > 0)
@@ -65,14 +65,18 @@ void Progress::exchange(bool begins) {
   }
 }
 
+Beat Progress::at_present() const {
+  return {.step = step_.load(relaxed),
+          .launch = launch_.load(relaxed),
+          .begun = begun_.load(relaxed),
+          .awaited = awaited_.load(relaxed),
+          .exchanged = exchanged_.load(relaxed),
+          .exchanging = exchanging_.load(relaxed),
+          .is_paused = pauses_.load(relaxed) > 0 || !has_stepped_.load(relaxed)};
+}
+
 const Beat& Progress::tick(bool in_time) {
-  Beat beat{.step = step(),
-            .launch = launch_.load(relaxed),
-            .begun = begun_.load(relaxed),
-            .awaited = awaited_.load(relaxed),
-            .exchanged = exchanged_.load(relaxed),
-            .exchanging = exchanging_.load(relaxed),
-            .is_paused = pauses_.load(relaxed) > 0 || !has_stepped_.load(relaxed)};
+  Beat beat = at_present();
   const auto progress = [](const Beat& b) {
     return std::tuple(b.step, b.launch, b.begun, b.awaited, b.exchanged, b.exchanging, b.is_paused);
   };

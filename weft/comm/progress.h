@@ -6,14 +6,16 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "weft/comm/message.h"
 
 namespace weft::comm {
 
 // Returns "At its last beat it had done 12 steps; its last launch: fused 398 (blocks.3.mlp); it
-// awaited all_gather 412 (blocks.3.up.weight)."
-std::string whereabouts(const Beat& beat, const RankDescription& words);
+// awaited all_gather 412 (blocks.3.up.weight)." `when` is how the text begins.
+std::string whereabouts(const Beat& beat, const RankDescription& words,
+                        std::string_view when = "At its last beat it");
 
 class Progress {
  public:
@@ -28,7 +30,7 @@ class Progress {
   void pause(bool begins) { pauses_.fetch_add(begins ? 1 : -1, std::memory_order_relaxed); }
 
   // For any thread.
-  int64_t step() const { return step_.load(std::memory_order_relaxed); }
+  Beat at_present() const;  // without the seconds
   double seconds_awaited() const { return waited_.load(std::memory_order_relaxed); }
 
   // For the control thread, every tick. Where it ran late, the time since the last tick is unknown

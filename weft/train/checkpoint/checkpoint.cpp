@@ -51,11 +51,11 @@ struct Save {
 };
 
 std::string Save::run() const {
+  std::string folder = checkpoints_of(run_folder), name = fmt::format("step-{:08}", step);
   if (!writer.leads()) {
     writer.follow(files);
-    return "";
+    return join(folder, name);
   }
-  std::string folder = checkpoints_of(run_folder), name = fmt::format("step-{:08}", step);
   try {
     if (!problem.empty()) throw Error(ErrorKind::failed, "{}", problem);
     io::AtomicFolder whole(join(folder, name));

@@ -64,8 +64,7 @@ std::string none_is_saved(const std::string& run_folder);
 // is set; removes checkpoints older than the `keep_last` newest, except the best. Throws
 // Error(failed) if the disk is full or not writable, or with `problem`, which says why the run has
 // no folder; earlier checkpoints remain. Several ranks save at the same time: the first one's
-// `run_folder` and `problem` count, each writes its share, and all throw the first one's error; the
-// others return "".
+// `run_folder` and `problem` count, each writes its share, and all throw the first one's error.
 std::string save_checkpoint(const std::string& run_folder, const Experiment& experiment,
                             const Progress& progress, bool best, const std::string& problem = "");
 

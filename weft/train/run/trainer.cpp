@@ -494,13 +494,13 @@ class Trainer {
     save_seconds_ += now() - before;
   }
 
-  // Takes the checkpoint of saved_step_, which the first rank knows.
+  // Takes the checkpoint of saved_step_. Every rank can say where it is, as rank 0 may be lost.
   void note_saved(const std::string& checkpoint) {
     saved_best_ = progress_.best_score;
     const bool failed_before = std::exchange(failed_save_, 0) > 0;
+    world().note_saved(checkpoint);
     if (!folder_.is_written_here()) return;
     result_.checkpoint = checkpoint;
-    world().note_saved(checkpoint);
     if (saved_step_ > 0) folder_.drop_replaced();
     if (failed_before) logging::note("checkpoints are saved again: {}.", checkpoint);
   }
