@@ -4,15 +4,14 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/exit_codes.h"
 #include "tests/support/program.h"
-#include "weft/device/catalogue.h"
 
 using namespace weft::test;
 using nlohmann::json;
-using weft::GpuModel;
 
 namespace {
 struct Asked : Workplace {
@@ -65,7 +64,7 @@ TEST_CASE("plans for several GPUs are one table of 80 columns with the fastest f
     const std::string beside =
         fmt::format("\n{}: ", entry["on"].get<std::string>());  // the line of measured peaks
     const bool is_measured = plan["measured_peaks_step_seconds"] > 0;
-    CHECK(is_measured == (entry["on"] == "h200"));
+    CHECK(is_measured == (entry["on"] != "t4"));
     CHECK((answer.out.find(beside) != std::string::npos) == is_measured);
   }
   CHECK(order == std::vector<std::string>{"h200", "h100", "a100", "t4"});
@@ -73,16 +72,17 @@ TEST_CASE("plans for several GPUs are one table of 80 columns with the fastest f
 
 TEST_CASE("a table of any GPUs keeps its heading and each row on one line of 80 columns") {
   Asked place;
-  std::string all;
-  for (const GpuModel& gpu : weft::gpu_models()) all += fmt::format(",{}", gpu.id);
+  // The longest names, and the slowest and the fastest GPU.
+  const char* names[] = {"rtx4060ti-16gb", "a100-pcie-40gb", "t4", "gb300"};
   const Outcome answer =
-      place.weft({"plan", "small.yaml", "--on", all.substr(1), "--tokens", "3000B"});
+      place.weft({"plan", "small.yaml", "--on", fmt::format("{}", fmt::join(names, ",")),
+                  "--tokens", "3000B"});
   REQUIRE_MESSAGE(answer.code == 0, answer.err);
   CHECK(widest_line(answer.out) <= 80);
   CHECK(answer.out.starts_with("device "));
   CHECK(answer.out.substr(0, answer.out.find('\n')).ends_with("  at best"));
-  for (const GpuModel& gpu : weft::gpu_models()) {
-    const size_t row = answer.out.find(fmt::format("\n{} ", gpu.id));
+  for (const char* name : names) {
+    const size_t row = answer.out.find(fmt::format("\n{} ", name));
     REQUIRE(row != std::string::npos);
     const std::string text = answer.out.substr(row + 1, answer.out.find('\n', row + 1) - row - 1);
     CHECK(text.ends_with(" days"));

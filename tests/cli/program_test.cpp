@@ -157,7 +157,7 @@ TEST_CASE("weft list names everything that recipes may use") {
   CHECK(layers.find("activations: relu") != std::string::npos);
   // Measured peaks are listed beside those of the data sheet.
   const std::string gpus = place.weft({"list", "gpus"}).out;
-  CHECK(gpus.find(" 4800     67  494.5      989.5 ") != std::string::npos);
+  CHECK(gpus.find(" 4800   66.9  494.7      989.4 ") != std::string::npos);
   CHECK(gpus.find("NVIDIA H200, measured at 790 TFLOP/s in 16 bits, 4300 GB/s\n") !=
         std::string::npos);
 }

@@ -95,12 +95,12 @@ TEST_CASE("a plan summary names the largest value, by its module where it has on
 TEST_CASE("a plan for a GPU of the catalogue needs none and takes the data sheet's time") {
   const int64_t count = int64_t{1} << 28;
   auto step = compile([](Tensor x) { return x * 2.0 + 1.0; });
-  const GpuModel& gpu = *find_gpu("h100");
+  const DeviceModel& gpu = *find_gpu("h100");
   const PlanSummary plan = step.plan_on("h100", Type{DType::f32, {count}});
   CHECK(plan.device == gpu.name);
   CHECK(plan.launches == 1);
   CHECK(plan.bytes == 8.0 * count);
-  CHECK(plan.seconds == doctest::Approx(8.0 * count / (1e9 * gpu.gbytes_per_s)));
+  CHECK(plan.seconds == doctest::Approx(8.0 * count / (1e9 * gpu.memory.gb_per_s)));
   CHECK(plan.likely_seconds > plan.seconds);
   CHECK(plan.expected_seconds() == plan.likely_seconds);
   CHECK(plan.memory_bytes() == plan.arena_bytes + plan.staging_bytes);

@@ -382,12 +382,6 @@ void replace_link(const std::string& path, const std::string& target) {
   }
 }
 
-std::string printable(std::string_view text) {
-  constexpr size_t longest = 120;
-  if (text.size() <= longest) return escaped(text);
-  size_t end = longest;  // not within a UTF-8 character
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return escaped(text.substr(0, end)) + "...";
-}
+std::string printable(std::string_view text) { return weft::printable(text); }
 
 }  // namespace weft::io

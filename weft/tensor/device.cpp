@@ -9,7 +9,7 @@
 
 namespace weft {
 Device::Device(std::string name) : name_(std::move(name)) {
-  if (const GpuModel* gpu = find_gpu(name_)) name_ = fmt::format("cuda:{}", gpu->id);
+  if (const DeviceModel* gpu = find_gpu(name_)) name_ = fmt::format("cuda:{}", gpu->id);
   check_library_name(name_);
 }
 

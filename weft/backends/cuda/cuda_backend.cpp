@@ -19,7 +19,7 @@ constexpr int first_with_engines = 80;  // cuDNN has engines for attention and b
 
 // Returns whether to use cuDNN on the plan's GPU model, else on the present GPU. Without a usable
 // GPU the answer is yes, so that plans are the same as on a machine with a GPU.
-bool uses_cudnn(int number, const GpuModel* model) {
+bool uses_cudnn(int number, const DeviceModel* model) {
   if (model != nullptr && model->capability < first_with_engines) return false;
   if (!cuda::why_unusable(number).empty()) return true;
   return cuda::compute_capability(number) >= first_with_engines && cuda::cudnn::is_installed();
@@ -36,7 +36,7 @@ int number_of(const std::string& which) {
 }  // namespace
 
 std::unique_ptr<KernelLibrary> cuda_library(const std::string& which) {
-  const GpuModel* model = find_gpu(which);
+  const DeviceModel* model = find_gpu(which);
   const int number = model != nullptr ? 0 : number_of(which);
   std::vector<std::unique_ptr<gpu::Provider>> providers;
   providers.push_back(cuda::cublaslt_provider());
@@ -47,7 +47,7 @@ std::unique_ptr<KernelLibrary> cuda_library(const std::string& which) {
 }
 
 std::string cuda_same_as(const std::string& which) {
-  const GpuModel* model = find_gpu(which);
+  const DeviceModel* model = find_gpu(which);
   return model != nullptr ? std::string(model->id) : std::to_string(number_of(which));
 }
 

@@ -22,7 +22,7 @@ using Providers = std::vector<std::unique_ptr<Provider>>;
 class Opened {
  public:
   using Open = std::function<std::unique_ptr<Device>()>;
-  Opened(std::string library, Open open, const GpuModel* model)
+  Opened(std::string library, Open open, const DeviceModel* model)
       : library_(std::move(library)), open_(std::move(open)), model_(model) {}
 
   Device& get() {
@@ -34,7 +34,7 @@ class Opened {
     std::lock_guard lock(mutex_);
     return device_.get();
   }
-  const GpuModel* model() const { return model_; }  // null: the present GPU
+  const DeviceModel* model() const { return model_; }  // null: the present GPU
 
  private:
   void open() {
@@ -49,7 +49,7 @@ class Opened {
 
   std::string library_;
   Open open_;
-  const GpuModel* model_;
+  const DeviceModel* model_;
   std::mutex mutex_;
   std::unique_ptr<Device> device_;
 };
@@ -154,7 +154,7 @@ class GpuMeters : public Meters {
 
  private:
   MachineSpec spec_of_device(Device& device) const {
-    const GpuModel* known = find_gpu_of_driver(device.name());
+    const DeviceModel* known = find_gpu_of_driver(device.name());
     MachineSpec spec = known != nullptr ? spec_of(*known) : MachineSpec{};
     // Only CUDA's libraries use tensor cores, and only its copies run in both directions at once.
     if (language_ != loop::GpuLanguage::cuda) {
@@ -173,7 +173,7 @@ class GpuMeters : public Meters {
 class Library : public KernelLibrary {
  public:
   Library(std::string name, loop::GpuLanguage language, Opened::Open open, Providers providers,
-          const GpuModel* model)
+          const DeviceModel* model)
       : name_(std::move(name)),
         language_(language),
         device_(name_, std::move(open), model),
@@ -209,7 +209,7 @@ class Library : public KernelLibrary {
 
 std::unique_ptr<KernelLibrary> make_library(std::string name, loop::GpuLanguage language,
                                             std::function<std::unique_ptr<Device>()> open,
-                                            Providers providers, const GpuModel* model) {
+                                            Providers providers, const DeviceModel* model) {
   return std::make_unique<Library>(std::move(name), language, std::move(open), std::move(providers),
                                    model);
 }

@@ -30,6 +30,6 @@ class Provider : public KernelSource {
 std::unique_ptr<KernelLibrary> make_library(std::string name, loop::GpuLanguage language,
                                             std::function<std::unique_ptr<Device>()> open,
                                             std::vector<std::unique_ptr<Provider>> providers = {},
-                                            const GpuModel* model = nullptr);
+                                            const DeviceModel* model = nullptr);
 
 }  // namespace weft::gpu

@@ -76,18 +76,19 @@ std::string name_of(unsigned pid) {
   return std::getline(file, name) ? name : "of another user or container";
 }
 
-std::string peak_text(const GpuModel& gpu) {
-  std::string text = fmt::format("f32 {:.3g}", gpu.f32);
-  if (gpu.tf32 > 0) text += fmt::format(", tf32 {:.4g}", gpu.tf32);
-  text += fmt::format(", {} {:.4g}", gpu.capability >= 80 ? "f16 and bf16" : "f16", gpu.half);
-  if (gpu.measured_half > 0) text += fmt::format(" ({:.4g} measured)", gpu.measured_half);
-  text += fmt::format(", f64 {:.3g} TFLOP/s by its data sheet", gpu.f64);
-  return text;
+std::string peak_text(const DeviceModel& gpu) {
+  const Peaks& peaks = gpu.dense_tflops;
+  std::string text = fmt::format("f32 {:.3g}", peaks.f32);
+  if (peaks.tf32 > 0) text += fmt::format(", tf32 {:.4g}", peaks.tf32);
+  text += fmt::format(", {} {:.4g}", peaks.bf16 > 0 ? "f16 and bf16" : "f16", gpu.half_tflops());
+  if (gpu.measured.bf16_tflops > 0)
+    text += fmt::format(" ({:.4g} measured)", gpu.measured.bf16_tflops);
+  return text + fmt::format(", f64 {:.3g} TFLOP/s by its data sheet", peaks.f64);
 }
 
-std::string bandwidth_text(const GpuModel& gpu) {
-  std::string text = fmt::format("{:.0f} GB/s", gpu.gbytes_per_s);
-  if (gpu.measured_gbytes > 0) text += fmt::format(" ({:.0f} measured)", gpu.measured_gbytes);
+std::string bandwidth_text(const DeviceModel& gpu) {
+  std::string text = fmt::format("{:.0f} GB/s", gpu.memory.gb_per_s);
+  if (gpu.measured.gb_per_s > 0) text += fmt::format(" ({:.0f} measured)", gpu.measured.gb_per_s);
   return text + " by its data sheet";
 }
 
@@ -127,7 +128,7 @@ void add_rows(Table& table, const NvidiaGpu& nvidia) {
                                       process.bytes ? size_text(*process.bytes) : "unknown")});
   table.row({"clocks", fmt::format("multiprocessors {}, memory {}", clock_text(gpu.multiprocessors),
                                    clock_text(gpu.memory_clock))});
-  if (const GpuModel* known = find_gpu_of_driver(gpu.name)) {
+  if (const DeviceModel* known = find_gpu_of_driver(gpu.name)) {
     table.row({"peak", peak_text(*known)});
     table.row({"bandwidth", bandwidth_text(*known)});
   } else {
@@ -185,14 +186,16 @@ json to_json(const NvidiaGpu& nvidia) {
              {"slowed_by", gpu.meters.slowed_by},
              {"uncorrected_errors", or_null(gpu.uncorrected_errors)},
              {"processes", processes}};
-  if (const GpuModel* known = find_gpu_of_driver(gpu.name)) {
-    entry["peak_gflops"] = {{"f32", 1e3 * known->f32},
-                            {"f64", 1e3 * known->f64},
-                            {"tf32", 1e3 * known->tf32},
-                            {"f16", 1e3 * known->half}};
-    entry["bandwidth_gb_per_s"] = known->gbytes_per_s;
-    if (known->measured_half > 0) entry["measured_gflops"] = {{"f16", 1e3 * known->measured_half}};
-    if (known->measured_gbytes > 0) entry["measured_bandwidth_gb_per_s"] = known->measured_gbytes;
+  if (const DeviceModel* known = find_gpu_of_driver(gpu.name)) {
+    const Peaks& peaks = known->dense_tflops;
+    entry["peak_gflops"] = {{"f32", 1e3 * peaks.f32},
+                            {"f64", 1e3 * peaks.f64},
+                            {"tf32", 1e3 * peaks.tf32},
+                            {"f16", 1e3 * known->half_tflops()}};
+    entry["bandwidth_gb_per_s"] = known->memory.gb_per_s;
+    const DeviceModel::Measured& measured = known->measured;
+    if (measured.bf16_tflops > 0) entry["measured_gflops"] = {{"f16", 1e3 * measured.bf16_tflops}};
+    if (measured.gb_per_s > 0) entry["measured_bandwidth_gb_per_s"] = measured.gb_per_s;
   }
   return entry;
 }

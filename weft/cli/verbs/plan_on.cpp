@@ -44,7 +44,7 @@ std::string device_of(std::string_view name) {
   if (name.empty()) throw Error(ErrorKind::usage, "--on has an empty name. Hint: --on h100,h200.");
   if (name.starts_with("cuda:")) name.remove_prefix(5);  // as printed by weft list gpus
   if (names_several(name) && name.ends_with("x1")) name.remove_suffix(2);
-  if (const GpuModel* gpu = find_gpu(name)) return fmt::format("cuda:{}", gpu->id);
+  if (const DeviceModel* gpu = find_gpu(name)) return fmt::format("cuda:{}", gpu->id);
   if (names_several(name))
     throw Error(ErrorKind::usage, "--on {}: a run uses one device. Hint: --on {}.", name,
                 name.substr(0, name.rfind('x')));

@@ -137,18 +137,22 @@ std::string activations_text() {
 std::vector<std::string> gpu_titles() {
   return {"gpu", ">memory", ">GB/s", ">f32", ">tf32", ">f16, bf16", ">f64 TFLOP/s", "name"};
 }
-std::string name_of(const GpuModel& gpu) {
-  if (gpu.measured_half <= 0 || gpu.measured_gbytes <= 0) return std::string(gpu.name);
+std::string name_of(const DeviceModel& gpu) {
+  if (gpu.measured.bf16_tflops <= 0 || gpu.measured.gb_per_s <= 0) return std::string(gpu.name);
   return fmt::format("{}, measured at {:.4g} TFLOP/s in 16 bits, {:.0f} GB/s", gpu.name,
-                     gpu.measured_half, gpu.measured_gbytes);
+                     gpu.measured.bf16_tflops, gpu.measured.gb_per_s);
 }
 std::vector<std::vector<std::string>> gpu_rows() {
   auto peak = [](double value) { return value > 0 ? fmt::format("{:.4g}", value) : "-"; };
   std::vector<std::vector<std::string>> rows;
-  for (const GpuModel& gpu : gpu_models())
-    rows.push_back({fmt::format("cuda:{}", gpu.id), fmt::format("{:.1f} GiB", gpu.memory_gib),
-                    fmt::format("{:.0f}", gpu.gbytes_per_s), peak(gpu.f32), peak(gpu.tf32),
-                    peak(gpu.half), peak(gpu.f64), name_of(gpu)});
+  for (const DeviceModel* gpu : device_models()) {
+    if (!has_kernels(*gpu)) continue;
+    const MachineSpec spec = spec_of(*gpu);
+    const Peaks& peaks = gpu->dense_tflops;
+    rows.push_back({fmt::format("cuda:{}", gpu->id), size_text(spec.memory_bytes),
+                    fmt::format("{:.0f}", gpu->memory.gb_per_s), peak(peaks.f32), peak(peaks.tf32),
+                    peak(gpu->half_tflops()), peak(peaks.f64), name_of(*gpu)});
+  }
   return rows;
 }
 

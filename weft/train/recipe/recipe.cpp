@@ -123,7 +123,7 @@ Recipe Recipe::parse(std::string_view yaml, const std::string& name) {
 Recipe Recipe::load(const std::string& path) {
   const bool standard_input = path == "-";
   return parse(
-      io::read_stream(standard_input ? "/dev/stdin" : path, max_recipe_bytes, ErrorKind::usage),
+      io::read_stream(standard_input ? "/dev/stdin" : path, max_yaml_bytes, ErrorKind::usage),
       standard_input ? "standard input" : path);
 }
 

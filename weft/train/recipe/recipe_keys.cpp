@@ -110,7 +110,8 @@ std::vector<std::string> allowed_values(const RecipeKey& key) {
     if (word != any_gpu)
       values.push_back(word);
     else
-      for (const GpuModel& gpu : gpu_models()) values.push_back(fmt::format("cuda:{}", gpu.id));
+      for (const DeviceModel* device : device_models())
+        if (has_kernels(*device)) values.push_back(fmt::format("cuda:{}", device->id));
   }
   return values;
 }

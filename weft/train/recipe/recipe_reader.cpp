@@ -4,23 +4,15 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <set>
-#include <sstream>
 
 #include <fmt/format.h>
-#include <yaml-cpp/anchor.h>
-#include <yaml-cpp/eventhandler.h>
 
 #include "weft/base/error.h"
 #include "weft/base/numbers/quantity.h"
-#include "weft/io/files.h"
-#include "weft/io/text.h"
 #include "weft/ir/value.h"
 
 namespace weft::train {
 namespace {
-constexpr int max_depth = 32;
-
 std::optional<double> as_number(const std::string& text) {
   double value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -215,128 +207,7 @@ class Reader {
   const RecipeOrigin& origin_;
   const RecipeKey& key_;
 };
-
-// Refuses the control characters that YAML 1.2.2, 5.1 does not allow: it has tabs and line breaks
-// alone, and DEL within quotes. yaml-cpp would read on and replace invalid characters.
-void check_characters(std::string_view yaml, const std::string& name) {
-  auto is_printable = [](char32_t c) {
-    return c == U'\t' || c == U'\n' || c == U'\r' || (c >= 0x20 && c <= 0x7f) || c == 0x85 ||
-           c >= 0xa0;
-  };
-  size_t line = 1;
-  for (size_t at = 0; at < yaml.size();) {
-    const size_t begin = at;
-    bool fine = true;
-    try {
-      fine = is_printable(io::next_code_point(yaml, at));
-    } catch (const Error&) {
-      fine = false;
-    }
-    if (!fine)
-      throw Error(ErrorKind::usage,
-                  "{} is UTF-8 text without control characters. Got the byte 0x{:02x}.",
-                  name.starts_with("--") ? name : fmt::format("{}:{}: a recipe", name, line),
-                  static_cast<unsigned char>(yaml[begin]));
-    if (yaml[begin] == '\n') ++line;
-  }
-}
-
-// Checks the text before yaml-cpp builds a tree: deep nesting would exhaust its stack, aliases its
-// memory.
-void check_text(std::string_view yaml, const std::string& name) {
-  if (yaml.size() > max_recipe_bytes)
-    throw Error(ErrorKind::usage, "{}: a recipe has at most {} bytes. Got {}.", name,
-                max_recipe_bytes, yaml.size());
-  check_characters(yaml, name);
-  int depth = 0;
-  bool line_start = true;
-  size_t indent = 0, deepest = 0;
-  for (char c : yaml) {
-    if (c == '[' || c == '{') ++depth;
-    if (c == ']' || c == '}') --depth;
-    if (depth > max_depth)
-      throw Error(ErrorKind::usage, "{}: a recipe nests at most {} deep.", name, max_depth);
-    if (c == '\n') {
-      line_start = true;
-      indent = 0;
-    } else if (line_start && (c == ' ' || c == '-' || c == '?')) {
-      deepest = std::max(deepest, ++indent);
-    } else {
-      line_start = false;
-    }
-  }
-  if (deepest > 8 * max_depth)
-    throw Error(ErrorKind::usage, "{}: a recipe is indented by at most {} columns.", name,
-                8 * max_depth);
-  for (size_t at = yaml.find_first_of("&*"); at != std::string_view::npos;
-       at = yaml.find_first_of("&*", at + 1)) {
-    bool token =
-        at == 0 || std::string_view(" \n[{,:-").find(yaml[at - 1]) != std::string_view::npos;
-    const std::string_view line = yaml.substr(yaml.substr(0, at).rfind('\n') + 1);
-    const std::string_view before =
-        line.substr(0, at - static_cast<size_t>(line.data() - yaml.data()));
-    // A comment begins at a line's start or after white space.
-    const bool comment = before.starts_with('#') || before.find(" #") != std::string_view::npos ||
-                         before.find("\t#") != std::string_view::npos;
-    if (token && !comment)
-      throw Error(ErrorKind::usage,
-                  "{}: recipes have no anchors and aliases (& and *). Hint: in "
-                  "quotes they are text.",
-                  name);
-  }
-}
-
-// Counts documents without building them: yaml-cpp finds infinitely many in a text that begins with
-// a comma.
-class Unbuilt : public YAML::EventHandler {
-  void OnDocumentStart(const YAML::Mark&) override {}
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                       YAML::EmitterStyle::value) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                  YAML::EmitterStyle::value) override {}
-  void OnMapEnd() override {}
-};
 }  // namespace
-
-[[noreturn]] void fail(const RecipeOrigin& origin, const YAML::Node& node, std::string_view path,
-                       const std::string& rule) {
-  throw Error(ErrorKind::usage, "{}: {} {}", origin.at(node), io::printable(path), rule);
-}
-
-std::string shown(const YAML::Node& node) {
-  if (node.IsScalar()) return fmt::format("'{}'", io::printable(node.Scalar()));
-  return node.IsNull() ? "nothing" : node.IsSequence() ? "a list" : "a map";
-}
-
-void refuse_duplicates(const RecipeOrigin& origin, const YAML::Node& map,
-                       const std::string& prefix) {
-  std::set<std::string> seen;
-  for (const auto& entry : map)
-    if (entry.first.IsScalar() && !seen.insert(entry.first.Scalar()).second)
-      fail(origin, entry.first, prefix + entry.first.Scalar(), "is given twice.");
-}
-
-YAML::Node parse_yaml(std::string_view yaml, const std::string& name) {
-  check_text(yaml, name);
-  try {
-    const std::string text(yaml);
-    std::istringstream stream(text);
-    YAML::Parser parser(stream);
-    Unbuilt events;
-    if (parser.HandleNextDocument(events) && parser.HandleNextDocument(events))
-      throw Error(ErrorKind::usage, "{}: a recipe is one YAML document. Got several.", name);
-    return YAML::Load(text);
-  } catch (const YAML::Exception& error) {
-    throw Error(ErrorKind::usage, "{}:{}: not YAML: {}.", name, error.mark.line + 1,
-                io::printable(error.msg));
-  }
-}
 
 RecipeValue read_value(const RecipeOrigin& origin, const RecipeKey& key, const YAML::Node& node) {
   return Reader(origin, key).read(node);
