@@ -6,7 +6,7 @@ export JOBS
 .DEFAULT_GOAL := help
 space := $(subst ,, )
 .NOTPARALLEL:
-.PHONY: help setup build all demo quick test test-isa test-zoo test-onnx test-packages test-cuda python stubs wheel wheel-abi3 test-python test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared bench-compare peers bench-peers bench-torch gpu-pack gpu-check memory-curves package format lint clean
+.PHONY: help setup build all demo quick test test-isa test-zoo test-onnx test-packages test-cuda python stubs wheel wheel-abi3 test-python test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared bench-compare peers bench-peers bench-torch gpu-pack gpu-check plan-accuracy memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -154,6 +154,9 @@ gpu-pack: all ## packs what gpu-check needs, to bring it to a machine with a GPU
 
 gpu-check: ## tests and measures on an NVIDIA GPU what gpu-pack packed: nine minutes at most
 	@tools/gpu_check.py
+
+plan-accuracy: all ## estimates beside published runs that no fit has seen: docs/plan-accuracy.md
+	@tools/plan_accuracy.py build/release
 
 memory-curves: all ## time over memory of GPT-2 and ResNet-50, as pictures in docs
 	@tools/memory_curves.sh

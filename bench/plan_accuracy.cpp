@@ -1,0 +1,195 @@
+// Compares estimates with published runs (bench/published): `make plan-accuracy`.
+//
+//   plan_accuracy --constants FILE --models FILE --runs FILE        a table, a row for each run
+//   plan_accuracy ... --vary                                        serves tools/fit_costs.py
+//
+// With --vary, each line of standard input ("NAME SCOPE VALUE ...") replaces constants, and is
+// answered by a line with the seconds of every run. Rows that are marked holdout are refused then.
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "weft/device/catalogue.h"
+#include "weft/estimate/training.h"
+
+namespace {
+using namespace weft::estimate;
+
+Constants constants_from(const std::string& path) {
+  std::vector<Constant> values;
+  for (const auto& name : YAML::LoadFile(path))
+    for (const auto& scope : name.second)
+      values.push_back(
+          {name.first.as<std::string>(), scope.first.as<std::string>(), scope.second.as<double>()});
+  return Constants(std::move(values));
+}
+
+template <class T>
+void read(const YAML::Node& node, const char* key, T& value) {
+  if (node[key]) value = node[key].as<T>();
+}
+
+std::map<std::string, Shape> shapes_from(const std::string& path) {
+  std::map<std::string, Shape> shapes;
+  for (const auto& entry : YAML::LoadFile(path)) {
+    Shape shape{.name = entry.first.as<std::string>()};
+    const YAML::Node& node = entry.second;
+    read(node, "layers", shape.layers);
+    read(node, "hidden", shape.hidden);
+    read(node, "heads", shape.heads);
+    read(node, "kv_heads", shape.kv_heads);
+    read(node, "head_width", shape.head_width);
+    read(node, "ffn", shape.ffn);
+    read(node, "gated", shape.gated);
+    read(node, "vocabulary", shape.vocabulary);
+    read(node, "positions", shape.positions);
+    read(node, "tied", shape.tied);
+    read(node, "causal", shape.causal);
+    read(node, "scored", shape.scored);
+    read(node, "experts", shape.experts);
+    read(node, "experts_per_token", shape.experts_per_token);
+    read(node, "expert_ffn", shape.expert_ffn);
+    read(node, "shared_ffn", shape.shared_ffn);
+    read(node, "dense_layers", shape.dense_layers);
+    if (node["convolutions"])
+      for (const auto& each : node["convolutions"])
+        shape.convolutions.push_back({each[0].as<int64_t>(), each[1].as<int64_t>(),
+                                      each[2].as<int64_t>(), each[3].as<int64_t>(),
+                                      each[4].as<int64_t>()});
+    shapes[shape.name] = std::move(shape);
+  }
+  return shapes;
+}
+
+Number number_of(const std::string& text) {
+  for (int each = 0; each < number_count; ++each)
+    if (name(static_cast<Number>(each)) == text) return static_cast<Number>(each);
+  throw std::runtime_error("no number type " + text);
+}
+
+struct Run {
+  std::string id, program, kind, series;
+  Device device;
+  TrainingJob job;
+  Layout layout;
+  double seconds = 0;
+};
+
+const weft::DeviceModel& catalogued(const std::string& id) {
+  for (const weft::DeviceModel& model : weft::shipped_devices())
+    if (model.id == id) return model;
+  throw std::runtime_error("no device " + id);
+}
+
+std::vector<Run> runs_from(const std::string& path, const std::map<std::string, Shape>& shapes,
+                           bool is_fitting) {
+  std::vector<Run> runs;
+  for (const auto& node : YAML::LoadFile(path)) {
+    if (is_fitting && node["holdout"])
+      throw std::runtime_error("a fit reads no row that is held out: " +
+                               node["id"].as<std::string>());
+    if (!node["step_seconds"] || !node["products"]) continue;
+    Run run{.id = node["id"].as<std::string>(),
+            .program = node["program"].as<std::string>(),
+            .kind = node["kind"].as<std::string>(),
+            .series = node["series"].as<std::string>(),
+            .device = device_of(catalogued(node["device"].as<std::string>())),
+            .job = {},
+            .layout = {}};
+    read(node, "step_seconds", run.seconds);
+    read(node, "limit_watts", run.device.limit_watts);
+    if (node["gb_per_s"]) run.device.bytes_per_s = 1e9 * node["gb_per_s"].as<double>();
+    run.job.shape = shapes.at(node["model"].as<std::string>());
+    if (run.job.shape.layers == 0 && run.job.shape.convolutions.empty()) continue;
+    read(node, "sequence", run.job.sequence);
+    if (run.job.sequence == 0 && run.job.shape.convolutions.empty()) continue;
+    read(node, "micro_batch", run.job.micro_batch);
+    read(node, "accumulation", run.job.accumulation);
+    run.job.products = number_of(node["products"].as<std::string>());
+    const auto recompute = node["recompute"].as<std::string>();
+    for (const Recompute each :
+         {Recompute::none, Recompute::attention, Recompute::products, Recompute::full})
+      if (name(each) == recompute) run.job.recompute = each;
+    if (node["method"]) run.job.method = Method::lora;
+    const YAML::Node layout = node["layout"];
+    read(layout, "replicas", run.layout.replicas);
+    read(layout, "shards", run.layout.shards);
+    read(layout, "zero", run.layout.zero);
+    read(layout, "tensor", run.layout.tensor);
+    read(layout, "pipeline", run.layout.pipeline);
+    read(layout, "interleave", run.layout.interleave);
+    read(layout, "context", run.layout.context);
+    read(layout, "expert", run.layout.expert);
+    read(node, "per_host", run.layout.per_host);
+    runs.push_back(std::move(run));
+  }
+  return runs;
+}
+}  // namespace
+
+namespace {
+int compare(int count, char** arguments) {
+  std::map<std::string, std::string> flags;
+  for (int i = 1; i < count; ++i) {
+    const std::string flag = arguments[i];
+    flags[flag] = flag == "--vary" || i + 1 == count ? "" : arguments[++i];
+  }
+  Constants constants = constants_from(flags["--constants"]);
+  const auto shapes = shapes_from(flags["--models"]);
+  const std::vector<Run> runs = runs_from(flags["--runs"], shapes, flags.contains("--vary"));
+  auto seconds = [&](const Run& run) {
+    return training_step(run.job, run.layout,
+                         Costs(run.device, *find_program(run.program), constants));
+  };
+  if (!flags.contains("--vary")) {
+    for (const Run& run : runs) {
+      const StepTime time = seconds(run);
+      fmt::print("{} {:.5g} {:.5g} {:+.1f}%", run.id, run.seconds, time.seconds,
+                 100 * (time.seconds / run.seconds - 1));
+      for (int part = 0; part < part_count; ++part)
+        if (time.parts[static_cast<size_t>(part)] > 0)
+          fmt::print(" {} {:.0f}%", name(static_cast<Part>(part)),
+                     100 * time.parts[static_cast<size_t>(part)] / time.seconds);
+      fmt::print("\n");
+    }
+    return 0;
+  }
+  for (const Run& run : runs)
+    fmt::print("{} {} {} {} {} {}\n", run.id, run.device.id, run.device.architecture, run.program,
+               name(run.job.products), run.seconds);
+  fmt::print("\n");
+  std::fflush(stdout);
+  for (std::string line; std::getline(std::cin, line);) {
+    Constants changed = constants;
+    std::istringstream words(line);
+    for (Constant each; words >> each.name >> each.scope >> each.value;) changed.set(each);
+    std::string answer;
+    for (const Run& run : runs)
+      answer += fmt::format(
+          "{:.8g} ",
+          training_step(run.job, run.layout, Costs(run.device, *find_program(run.program), changed))
+              .seconds);
+    fmt::print("{}\n", answer);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    return compare(count, arguments);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "plan_accuracy: {}\n", error.what());
+    return 2;
+  }
+}
