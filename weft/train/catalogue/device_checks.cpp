@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <memory>
 #include <span>
 
 #include <fmt/format.h>
@@ -153,8 +154,9 @@ class Checker {
     const size_t x = kind.find("x DDR"), dash = kind.find('-');
     if (device_.kind != DeviceKind::cpu || x == kind.npos || dash == kind.npos) return;
     int channels = 0, rate = 0;
-    std::from_chars(kind.data(), kind.data() + x, channels);
-    std::from_chars(kind.data() + dash + 1, kind.data() + kind.size(), rate);
+    const char* const begin = std::to_address(kind.begin());
+    std::from_chars(begin, begin + x, channels);
+    std::from_chars(begin + dash + 1, begin + kind.size(), rate);
     const double expected = 8e-3 * channels * rate;
     if (expected > 0 && device_.memory.gb_per_s > 0 &&
         !near(device_.memory.gb_per_s, expected, 0.01))

@@ -102,6 +102,7 @@ class DeviceReader {
     const DeviceSource* const found = find_source(name);
     if (found != nullptr) return found;
     std::vector<std::string_view> names;
+    names.reserve(file_.sources.size() + known_.size());
     for (const DeviceSource& each : file_.sources) names.push_back(each.id);
     for (const DeviceSource& each : known_) names.push_back(each.id);
     const std::string_view similar = nearest(name, names);
