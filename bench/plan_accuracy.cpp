@@ -1,10 +1,12 @@
 // Compares estimates with published runs (bench/published): `make plan-accuracy`.
 //
-//   plan_accuracy --constants FILE --models FILE --runs FILE        a table, a row for each run
-//   plan_accuracy ... --vary                                        serves tools/fit_costs.py
+//   plan_accuracy [--constants FILE] [--models FILE] [--runs FILE]    a row for each run
+//   plan_accuracy ... --vary                                          serves tools/fit_costs.py
 //
-// With --vary, each line of standard input ("NAME SCOPE VALUE ...") replaces constants, and is
-// answered by a line with the seconds of every run. Rows that are marked holdout are refused then.
+// Files are those of the repository, which is the current folder, and runs those that are held out,
+// unless others are named. With --vary, each line of standard input ("NAME SCOPE VALUE ...")
+// replaces constants, and is answered by a line with the seconds of every run. Rows that are marked
+// holdout are refused then.
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -77,17 +79,19 @@ Number number_of(const std::string& text) {
 }
 
 struct Run {
-  std::string id, program, kind, series;
+  std::string id;
+  Program program;
   Device device;
   TrainingJob job;
   Layout layout;
   double seconds = 0;
 };
 
-const weft::DeviceModel& catalogued(const std::string& id) {
-  for (const weft::DeviceModel& model : weft::shipped_devices())
-    if (model.id == id) return model;
-  throw std::runtime_error("no device " + id);
+Recompute recompute_of(const std::string& text) {
+  for (const Recompute each :
+       {Recompute::none, Recompute::attention, Recompute::products, Recompute::full})
+    if (name(each) == text) return each;
+  throw std::runtime_error("no recomputation " + text);
 }
 
 std::vector<Run> runs_from(const std::string& path, const std::map<std::string, Shape>& shapes,
@@ -98,13 +102,12 @@ std::vector<Run> runs_from(const std::string& path, const std::map<std::string, 
       throw std::runtime_error("a fit reads no row that is held out: " +
                                node["id"].as<std::string>());
     if (!node["step_seconds"] || !node["products"]) continue;
-    Run run{.id = node["id"].as<std::string>(),
-            .program = node["program"].as<std::string>(),
-            .kind = node["kind"].as<std::string>(),
-            .series = node["series"].as<std::string>(),
-            .device = device_of(catalogued(node["device"].as<std::string>())),
-            .job = {},
-            .layout = {}};
+    const auto id = node["id"].as<std::string>();
+    const weft::DeviceModel* device = weft::find_device(node["device"].as<std::string>());
+    const Program* program = find_program(node["program"].as<std::string>());
+    if (device == nullptr || program == nullptr)
+      throw std::runtime_error(id + " has an unknown device or program");
+    Run run{.id = id, .program = *program, .device = device_of(*device), .job = {}, .layout = {}};
     read(node, "step_seconds", run.seconds);
     read(node, "limit_watts", run.device.limit_watts);
     if (node["gb_per_s"]) run.device.bytes_per_s = 1e9 * node["gb_per_s"].as<double>();
@@ -115,10 +118,7 @@ std::vector<Run> runs_from(const std::string& path, const std::map<std::string, 
     read(node, "micro_batch", run.job.micro_batch);
     read(node, "accumulation", run.job.accumulation);
     run.job.products = number_of(node["products"].as<std::string>());
-    const auto recompute = node["recompute"].as<std::string>();
-    for (const Recompute each :
-         {Recompute::none, Recompute::attention, Recompute::products, Recompute::full})
-      if (name(each) == recompute) run.job.recompute = each;
+    run.job.recompute = recompute_of(node["recompute"].as<std::string>());
     if (node["method"]) run.job.method = Method::lora;
     const YAML::Node layout = node["layout"];
     read(layout, "replicas", run.layout.replicas);
@@ -134,25 +134,24 @@ std::vector<Run> runs_from(const std::string& path, const std::map<std::string, 
   }
   return runs;
 }
-}  // namespace
 
-namespace {
 int compare(int count, char** arguments) {
-  std::map<std::string, std::string> flags;
+  std::map<std::string, std::string> flags{{"--constants", "catalogue/costs/fitted.yaml"},
+                                           {"--models", "bench/published/models.yaml"},
+                                           {"--runs", "bench/published/holdout.yaml"}};
   for (int i = 1; i < count; ++i) {
     const std::string flag = arguments[i];
     flags[flag] = flag == "--vary" || i + 1 == count ? "" : arguments[++i];
   }
-  Constants constants = constants_from(flags["--constants"]);
+  const Constants constants = constants_from(flags["--constants"]);
   const auto shapes = shapes_from(flags["--models"]);
   const std::vector<Run> runs = runs_from(flags["--runs"], shapes, flags.contains("--vary"));
-  auto seconds = [&](const Run& run) {
-    return training_step(run.job, run.layout,
-                         Costs(run.device, *find_program(run.program), constants));
+  auto estimate = [&](const Run& run, const Constants& by) {
+    return training_step(run.job, run.layout, Costs(run.device, run.program, by));
   };
   if (!flags.contains("--vary")) {
     for (const Run& run : runs) {
-      const StepTime time = seconds(run);
+      const StepTime time = estimate(run, constants);
       fmt::print("{} {:.5g} {:.5g} {:+.1f}%", run.id, run.seconds, time.seconds,
                  100 * (time.seconds / run.seconds - 1));
       for (int part = 0; part < part_count; ++part)
@@ -164,8 +163,8 @@ int compare(int count, char** arguments) {
     return 0;
   }
   for (const Run& run : runs)
-    fmt::print("{} {} {} {} {} {}\n", run.id, run.device.id, run.device.architecture, run.program,
-               name(run.job.products), run.seconds);
+    fmt::print("{} {} {} {} {} {}\n", run.id, run.device.id, run.device.architecture,
+               run.program.name, name(run.job.products), run.seconds);
   fmt::print("\n");
   std::fflush(stdout);
   for (std::string line; std::getline(std::cin, line);) {
@@ -173,11 +172,7 @@ int compare(int count, char** arguments) {
     std::istringstream words(line);
     for (Constant each; words >> each.name >> each.scope >> each.value;) changed.set(each);
     std::string answer;
-    for (const Run& run : runs)
-      answer += fmt::format(
-          "{:.8g} ",
-          training_step(run.job, run.layout, Costs(run.device, *find_program(run.program), changed))
-              .seconds);
+    for (const Run& run : runs) answer += fmt::format("{:.8g} ", estimate(run, changed).seconds);
     fmt::print("{}\n", answer);
     std::fflush(stdout);
   }

@@ -15,6 +15,7 @@ import pathlib
 import random
 import subprocess
 import sys
+import typing
 
 import numpy
 import yaml
@@ -84,20 +85,21 @@ class Estimates:
         return numpy.log([float(word) for word in self.process.stdout.readline().split()])
 
 
-class Unknown:
+class Unknown(typing.NamedTuple):
     """A constant of one scope, as a factor of its parent's."""
+    name: str
+    scope: str
+    parent: str | None
+    spread: float
 
-    def __init__(self, name, scope, parent, spread):
-        self.name, self.scope, self.parent, self.spread = name, scope, parent, spread
 
-
-def unknowns(runs, priors):
+def unknowns(runs):
     """Lists what these runs may say something of, parents before those that refer to them."""
     result = []
     for name, (of_all, of_architecture, of_device, of_program, of_both) in SPREAD.items():
         number = name.rpartition(".")[2]
         told = [run for run in runs if number not in NUMBERS or run["number"] == number]
-        if name not in priors or not told:
+        if not told:
             continue
         add = lambda scope, parent, spread: result.append(Unknown(name, scope, parent, spread))
         if of_all:
@@ -131,7 +133,7 @@ def constants_of(unknown, priors, x):
 
 def fit(estimates, priors, known):
     """Fits to the runs of the mask `known`, and returns the constants."""
-    unknown = unknowns([run for run, use in zip(estimates.runs, known) if use], priors)
+    unknown = unknowns([run for run, use in zip(estimates.runs, known) if use])
     at = lambda x: estimates(constants_of(unknown, priors, x))
 
     def residuals(x):

@@ -86,7 +86,8 @@ TEST_CASE("a file of devices gives every figure, text, price and source") {
   CHECK(has_kernels(device));
 }
 
-TEST_CASE("each mistake in a file of devices is one line with its place, field and limit") {
+TEST_CASE(
+    "a catalogue file with a mistake is refused in one line with file, line, field and limit") {
   struct Mistake {
     std::string from, to, said;
   };

@@ -100,9 +100,6 @@ std::string machine_hint(std::string_view name) {
 
 MachineSpec spec_of(const DeviceModel& device) {
   const Peaks& peaks = device.dense_tflops;
-  constexpr double gib = size_t{1} << 30;
-  const double memory = device.memory.reported_gib > 0 ? gib * device.memory.reported_gib
-                                                       : 1e9 * device.memory.label_gb;
   return {.flops_per_s = 1e12 * peaks.f32,
           .bytes_per_s = 1e9 * device.memory.gb_per_s,
           .f64_flops_per_s = 1e12 * peaks.f64,
@@ -111,7 +108,8 @@ MachineSpec spec_of(const DeviceModel& device) {
           .tf32_flops_per_s = 1e12 * peaks.tf32,
           .name = std::string(device.name),
           .basis = "the peaks of its data sheet",
-          .memory_bytes = static_cast<size_t>(std::max(0.0, memory - context_gib * gib)),
+          .memory_bytes =
+              static_cast<size_t>(std::max(0.0, device.memory_bytes() - context_gib * 0x1p30)),
           .file_bytes_per_s = 1e9 * device.link.host_gb_per_s,
           .both_ways = true,
           .sustained = sustained,

@@ -103,6 +103,10 @@ struct DeviceModel {
   std::span<const Unusual> unusual = {};
   std::span<const std::string_view> notes = {};  // above all where well-known accounts are wrong
 
+  // Returns the memory that a driver reports, or what the vendor prints where that is unknown.
+  double memory_bytes() const {
+    return memory.reported_gib > 0 ? 0x1p30 * memory.reported_gib : 1e9 * memory.label_gb;
+  }
   // Returns the peak of matrix products in 16 bits.
   double half_tflops() const { return dense_tflops.f16 > 0 ? dense_tflops.f16 : dense_tflops.bf16; }
 };

@@ -25,7 +25,6 @@ class Constants {
   // Returns the value of the first of these scopes that has one, else that of "all".
   double value(std::string_view name, std::span<const std::string> scopes) const;
   void set(const Constant& constant);  // replaces the scope's value
-  const std::vector<Constant>& all() const { return values_; }
 
  private:
   const Constant* find(std::string_view name, std::string_view scope) const;

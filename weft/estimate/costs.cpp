@@ -37,7 +37,6 @@ constexpr std::array programs{
     Program{.name = "llm.c", .title = "llm.c"},
     Program{.name = "maxtext", .title = "MaxText on XLA", .divides_rows = true},
 };
-constexpr double ceiling(double value) { return value < 1 ? 1 : value; }
 bool aligned(Number number, double width) { return std::fmod(width * bytes_of(number), 16) == 0; }
 bool on_matrix_units(Number number) { return number > Number::f32; }
 }  // namespace
@@ -45,13 +44,6 @@ bool on_matrix_units(Number number) { return number > Number::f32; }
 const Program* find_program(std::string_view name) {
   const auto* const found = std::ranges::find(programs, name, &Program::name);
   return found == programs.end() ? nullptr : found;
-}
-
-std::vector<std::string_view> program_names() {
-  std::vector<std::string_view> names;
-  names.reserve(programs.size());
-  for (const Program& program : programs) names.push_back(program.name);
-  return names;
 }
 
 Costs::Costs(const Device& device, const Program& program, const Constants& constants)
@@ -74,6 +66,7 @@ Costs::Costs(const Device& device, const Program& program, const Constants& cons
   }
   tile_rows_ = constant("tile.rows");
   tile_columns_ = constant("tile.columns");
+  tile_waste_ = constant("tile.waste");
   ramp_ = constant("ramp");
   unaligned_ = constant("unaligned");
   launch_ = constant("launch");
@@ -90,10 +83,10 @@ double Costs::product(Number number, double m, double n, double k) const {
     const bool small = m < tile_rows_ || n < tile_columns_;
     const double rows = small ? 64 : tile_rows_, columns = small ? 64 : tile_columns_;
     const double tiles = std::ceil(m / rows) * std::ceil(n / columns);
-    const double waves = tiles / ceiling(device_.processors);
+    const double waves = tiles / std::max(1.0, device_.processors);
     waste = std::ceil(waves) / waves * std::ceil(m / rows) * rows / m * std::ceil(n / columns) *
             columns / n;
-    waste = 1 + (waste - 1) * constant("tile.waste");
+    waste = 1 + (waste - 1) * tile_waste_;
   }
   // A type of half the width passes through the same depth in half the time.
   const double depth = ramp_ * 2 / bytes_of(number) * (on_matrix_units(number) ? 1 : 0.25);
@@ -148,6 +141,10 @@ double Costs::gather(double bytes, int64_t ranks, int per_host) const {
   if (ranks <= 1) return 0;
   const double share = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
   return bytes * share / link(ranks, per_host) + constant("link.seconds");
+}
+
+double Costs::exposed(double exchange, double compute, std::string_view hidden) const {
+  return std::max(0.0, exchange - constant(hidden) * std::min(exchange, compute));
 }
 
 double Costs::sum(double bytes, int64_t ranks, int per_host) const {

@@ -25,7 +25,6 @@ struct Program {
   bool overlaps_exchange = true;  // gradients are summed while the backward pass goes on
 };
 const Program* find_program(std::string_view name);  // null: not in the list
-std::vector<std::string_view> program_names();
 
 // Attention is softmax(Q K^T) V over `batch` samples.
 struct Attention {
@@ -52,9 +51,11 @@ class Costs {
   // Return the seconds of collectives by a ring (Patarasuk and Yuan 2009), `bytes` being the whole.
   double gather(double bytes, int64_t ranks, int per_host) const;
   double sum(double bytes, int64_t ranks, int per_host) const;  // for all: a scatter and a gather
+  // Returns the seconds of an exchange that computation beside it does not hide. `hidden` names the
+  // constant for the share that it could hide.
+  double exposed(double exchange, double compute, std::string_view hidden) const;
 
   double constant(std::string_view name) const;
-  const Device& device() const { return device_; }
   const Program& program() const { return program_; }
 
  private:
@@ -67,7 +68,7 @@ class Costs {
   std::vector<std::string> scopes_;
   double bytes_per_s_ = 0;
   std::array<double, number_count> sustained_ = {};
-  double tile_rows_ = 0, tile_columns_ = 0, ramp_ = 0, unaligned_ = 0, launch_ = 0;
+  double tile_rows_ = 0, tile_columns_ = 0, tile_waste_ = 0, ramp_ = 0, unaligned_ = 0, launch_ = 0;
 };
 
 }  // namespace weft::estimate

@@ -13,10 +13,12 @@ double Shape::attention_parameters() const {
   return static_cast<double>(hidden * (qkv_width() + query_width()));
 }
 
-double Shape::mlp_parameters() const { return static_cast<double>((gated ? 3 : 2) * hidden * ffn); }
+double Shape::mlp_parameters(int64_t width) const {
+  return static_cast<double>((gated ? 3 : 2) * hidden * width);
+}
 
-double Shape::expert_parameters() const {
-  return static_cast<double>((gated ? 3 : 2) * hidden * expert_ffn);
+double Shape::routed_layers() const {
+  return experts > 0 ? static_cast<double>(layers - dense_layers) : 0;
 }
 
 double Shape::parameters() const {
@@ -27,12 +29,11 @@ double Shape::parameters() const {
           static_cast<double>(each.count * each.inputs * each.outputs * each.kernel * each.kernel);
     return sum;
   }
-  const double routed = experts > 0 ? static_cast<double>(layers - dense_layers) : 0;
-  const double shared = static_cast<double>((gated ? 3 : 2) * hidden * shared_ffn);
+  const double routed = routed_layers();
   return static_cast<double>(layers) * attention_parameters() +
-         (static_cast<double>(layers) - routed) * mlp_parameters() +
-         routed * (static_cast<double>(experts) * expert_parameters() + shared +
-                   static_cast<double>(hidden * experts)) +
+         (static_cast<double>(layers) - routed) * mlp_parameters(ffn) +
+         routed * (static_cast<double>(experts) * mlp_parameters(expert_ffn) +
+                   mlp_parameters(shared_ffn) + static_cast<double>(hidden * experts)) +
          static_cast<double>(hidden * (vocabulary * (tied ? 1 : 2) + positions));
 }
 

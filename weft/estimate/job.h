@@ -33,10 +33,10 @@ struct Shape {
 
   int64_t query_width() const { return heads * head_width; }
   int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_width; }
-  double attention_parameters() const;  // of one layer
-  double mlp_parameters() const;        // of one layer without experts
-  double expert_parameters() const;     // of one expert
-  double parameters() const;            // of the whole model
+  double attention_parameters() const;         // of one layer
+  double mlp_parameters(int64_t width) const;  // of an MLP, an expert or the shared expert
+  double parameters() const;                   // of the whole model
+  double routed_layers() const;                // layers that have experts
 };
 
 enum class Recompute : uint8_t { none, attention, products, full };
@@ -57,7 +57,6 @@ struct Layout {
   int per_host = 8;
 
   int64_t data() const { return replicas * shards; }
-  int64_t devices() const { return data() * tensor * pipeline * context; }
 };
 
 struct TrainingJob {

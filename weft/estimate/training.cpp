@@ -204,8 +204,7 @@ Layer Step::head() const {
 }
 
 Layer Step::all_layers() const {
-  const auto routed =
-      static_cast<double>(shape_.experts > 0 ? shape_.layers - shape_.dense_layers : 0);
+  const double routed = shape_.routed_layers();
   const double dense = static_cast<double>(shape_.layers) - routed;
   Layer sum;
   auto add = [&](const Layer& each, double count) {
@@ -219,20 +218,17 @@ Layer Step::all_layers() const {
 }
 
 double Step::layer_weights(bool routed) const {
-  if (!routed) return (shape_.attention_parameters() + shape_.mlp_parameters()) / tensor_;
-  return shape_.attention_parameters() / tensor_ +
-         shape_.expert_parameters() * static_cast<double>(shape_.experts) /
-             static_cast<double>(layout_.expert) +
-         (shape_.gated ? 3 : 2) * h() * static_cast<double>(shape_.shared_ffn) / tensor_;
+  const double attention = shape_.attention_parameters() / tensor_;
+  if (!routed) return attention + shape_.mlp_parameters(shape_.ffn) / tensor_;
+  return attention + shape_.mlp_parameters(shape_.shared_ffn) / tensor_ +
+         shape_.mlp_parameters(shape_.expert_ffn) * static_cast<double>(shape_.experts) /
+             static_cast<double>(layout_.expert);
 }
 
 double Step::weights() const {
-  const auto routed =
-      static_cast<double>(shape_.experts > 0 ? shape_.layers - shape_.dense_layers : 0);
-  return ((static_cast<double>(shape_.layers) - routed) * layer_weights(false) +
-          (routed > 0 ? routed * layer_weights(true) : 0)) /
-             stages() +
-         head_weights();
+  const double routed = shape_.routed_layers();
+  const double dense = static_cast<double>(shape_.layers) - routed;
+  return (dense * layer_weights(false) + routed * layer_weights(true)) / stages() + head_weights();
 }
 
 // Returns the seconds of a micro-batch's gathers of weights and scatters of gradients that its
@@ -245,8 +241,7 @@ double Step::exposed_shards(double compute) const {
   const double exchange =
       costs_.gather(bytes, layout_.shards * layout_.tensor, layout_.per_host) +
       3 * static_cast<double>(shape_.layers) / stages() * costs_.constant("link.seconds");
-  const double hidden = costs_.constant("hidden.shards");
-  return std::max(0.0, exchange - hidden * std::min(exchange, compute));
+  return costs_.exposed(exchange, compute, "hidden.shards");
 }
 
 double Step::exposed_replicas(double backward) const {
@@ -254,8 +249,8 @@ double Step::exposed_replicas(double backward) const {
   const double exchange =
       costs_.sum(weights() / static_cast<double>(layout_.shards) * job_.gradient_bytes,
                  layout_.replicas * layout_.shards * layout_.tensor, layout_.per_host);
-  const double hidden = costs_.program().overlaps_exchange ? costs_.constant("hidden.replicas") : 0;
-  return std::max(0.0, exchange - hidden * std::min(exchange, backward));
+  return costs_.program().overlaps_exchange ? costs_.exposed(exchange, backward, "hidden.replicas")
+                                            : exchange;
 }
 
 StepTime Step::time() const {
@@ -264,13 +259,11 @@ StepTime Step::time() const {
   const auto chunks = static_cast<double>(layout_.interleave);
   const auto micro_batches = static_cast<double>(job_.accumulation);
 
-  StepTime time;
   // One device's share of the work, by part, over all micro-batches. The pipeline's last stage has
   // the head besides, for which the others wait.
   const Pass work = (layers.forward + layers.backward + layers.weights) * (pace / stages());
   const Pass at_end = (last.forward + last.backward + last.weights) * pace;
   Pass all = (work + at_end * (1 / stages())) * micro_batches;
-  double total = seconds(all);
   if (layout_.pipeline > 1) {
     Pipeline pipeline{.stages = layout_.pipeline, .micro_batches = job_.accumulation};
     const ChunkSeconds chunk{
@@ -282,22 +275,18 @@ StepTime Step::time() const {
     pipeline.send =
         tokens_ * h() * 2 / row_parts() /
         costs_.link(layout_.tensor * layout_.pipeline * layout_.context, layout_.per_host);
-    total = simulate(pipeline).seconds;
-    part(all, Part::bubble) = std::max(0.0, total - seconds(all));
+    part(all, Part::bubble) = std::max(0.0, simulate(pipeline).seconds - seconds(all));
   }
   const double compute = seconds(work) + seconds(at_end) / stages();
   const double backward =
       (seconds(layers.backward + layers.weights) / stages() + seconds(last.backward)) * pace;
   part(all, Part::data_exchange) =
       micro_batches * exposed_shards(compute) + exposed_replicas(backward);
-  const bool divided = layout_.zero > 0;
-  const double owned = weights() / static_cast<double>(divided ? layout_.data() : layout_.shards);
+  const double owned =
+      weights() / static_cast<double>(layout_.zero > 0 ? layout_.data() : layout_.shards);
   if (job_.method == Method::full)
     part(all, Part::optimizer) = costs_.rows(owned * job_.optimizer_bytes);
-  time.parts = all;
-  time.seconds = seconds(all);
-  time.operations = model_operations(job_, layout_);
-  return time;
+  return {.seconds = seconds(all), .parts = all};
 }
 
 // A convolutional network is replicated whole.
@@ -324,12 +313,11 @@ StepTime convolutional_step(const TrainingJob& job, const Layout& layout, const 
     const double exchange =
         costs.sum(weights * job.gradient_bytes, layout.replicas, layout.per_host);
     part(all, Part::data_exchange) =
-        std::max(0.0, exchange - costs.constant("hidden.replicas") *
-                                     std::min(exchange, seconds(all) * 2 / 3)) +
+        costs.exposed(exchange, seconds(all) * 2 / 3, "hidden.replicas") +
         seconds(all) * costs.constant("straggling");
   }
   part(all, Part::optimizer) = costs.rows(weights * job.optimizer_bytes);
-  return {.seconds = seconds(all), .parts = all, .operations = model_operations(job, layout)};
+  return {.seconds = seconds(all), .parts = all};
 }
 
 void check(const TrainingJob& job, const Layout& layout) {
@@ -352,30 +340,6 @@ std::string_view name(Part part) {
       "products",        "attention",     "rows",      "tensor exchange", "context exchange",
       "expert exchange", "data exchange", "optimizer", "bubble"};
   return names[static_cast<size_t>(part)];
-}
-
-double model_operations(const TrainingJob& job, const Layout& layout) {
-  const Shape& shape = job.shape;
-  const double samples = job.micro_batch * static_cast<double>(job.accumulation * layout.data());
-  if (!shape.convolutions.empty()) {
-    double operations = 0;
-    for (const ConvolutionShape& each : shape.convolutions)
-      operations += 6 * static_cast<double>(each.count * each.size * each.size * each.inputs *
-                                            each.outputs * each.kernel * each.kernel);
-    return operations * samples;
-  }
-  const auto routed =
-      static_cast<double>(shape.experts > 0 ? shape.layers - shape.dense_layers : 0);
-  const double weights =
-      static_cast<double>(shape.layers) * shape.attention_parameters() +
-      (static_cast<double>(shape.layers) - routed) * shape.mlp_parameters() +
-      routed * (static_cast<double>(shape.experts_per_token) * shape.expert_parameters() +
-                static_cast<double>((shape.gated ? 3 : 2) * shape.hidden * shape.shared_ffn)) +
-      static_cast<double>(shape.hidden * shape.vocabulary) * shape.scored;
-  const auto sequence = static_cast<double>(job.sequence);
-  const double attention = 12 * static_cast<double>(shape.layers * shape.query_width()) * sequence *
-                           (shape.causal ? 0.5 : 1);
-  return (6 * weights + attention) * sequence * samples;
 }
 
 StepTime training_step(const TrainingJob& job, const Layout& layout, const Costs& costs) {

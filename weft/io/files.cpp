@@ -382,6 +382,4 @@ void replace_link(const std::string& path, const std::string& target) {
   }
 }
 
-std::string printable(std::string_view text) { return weft::printable(text); }
-
 }  // namespace weft::io

@@ -13,6 +13,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/memory/buffer.h"
+#include "weft/base/text/utf8.h"
 #include "weft/io/file_summary.h"
 
 namespace weft::io {
@@ -115,7 +116,6 @@ class AtomicFolder {
 // Makes `path` a symbolic link to `target`, atomically replacing an older link.
 void replace_link(const std::string& path, const std::string& target);
 
-// Returns a name from a file as it may appear in a message: escaped (utf8.h), cut if long.
-std::string printable(std::string_view text);
+using weft::printable;  // names from a file go through it into messages
 
 }  // namespace weft::io

@@ -147,9 +147,9 @@ std::vector<std::vector<std::string>> gpu_rows() {
   std::vector<std::vector<std::string>> rows;
   for (const DeviceModel* gpu : device_models()) {
     if (!has_kernels(*gpu)) continue;
-    const MachineSpec spec = spec_of(*gpu);
     const Peaks& peaks = gpu->dense_tflops;
-    rows.push_back({fmt::format("cuda:{}", gpu->id), size_text(spec.memory_bytes),
+    rows.push_back({fmt::format("cuda:{}", gpu->id),
+                    fmt::format("{:.1f} GiB", gpu->memory_bytes() / 0x1p30),
                     fmt::format("{:.0f}", gpu->memory.gb_per_s), peak(peaks.f32), peak(peaks.tf32),
                     peak(gpu->half_tflops()), peak(peaks.f64), name_of(*gpu)});
   }

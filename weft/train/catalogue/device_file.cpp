@@ -18,22 +18,9 @@ namespace weft::train {
 namespace {
 constexpr std::string_view file_kind = "a file of devices";
 
-constexpr DeviceKey other_keys[] = {
-    {"kind", "gpu, cpu, tpu, npu, asic or soc"},
-    {"aliases", "other names for --on"},
-    {"compute_capability", "of CUDA: 9.0"},
-    {"price.launch", "{usd, date, source}"},
-    {"price.purchase", "list of {usd, date, source, provider}"},
-    {"price.rental", "list of {usd_per_hour, provider, date, source, spot}"},
-    {"sources.chip", "ids of documents: units and clocks"},
-    {"sources.compute", "ids of documents: peaks"},
-    {"sources.memory", "ids of documents"},
-    {"sources.cache", "ids of documents"},
-    {"sources.link", "ids of documents"},
-    {"sources.power", "ids of documents"},
-    {"measured.sources", "ids of documents"},
-    {"unusual", "map of a field that contradicts others to why it is right all the same"},
-    {"notes", "list of texts: where well-known accounts are wrong"}};
+// The keys of a device that are no number or text of device_fields().
+constexpr std::string_view other_keys[] = {
+    "kind", "aliases", "compute_capability", "price", "sources", "unusual", "notes"};
 
 class DeviceReader {
  public:
@@ -305,7 +292,7 @@ class DeviceReader {
       if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
     };
     for (const DeviceField& field : device_fields()) add(field.path);
-    for (const DeviceKey& key : other_keys) add(key.name);
+    keys.insert(keys.end(), std::begin(other_keys), std::end(other_keys));
     return keys;
   }
   static std::vector<std::string_view> keys_of(std::string_view group) {
@@ -328,7 +315,5 @@ DeviceFile read_devices(std::string_view yaml, const std::string& name,
                         std::span<const DeviceSource> known, bool cites_all) {
   return DeviceReader(name, known, cites_all).read(yaml);
 }
-
-std::span<const DeviceKey> other_device_keys() { return other_keys; }
 
 }  // namespace weft::train

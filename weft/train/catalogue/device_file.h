@@ -32,11 +32,4 @@ struct DeviceFile {
 DeviceFile read_devices(std::string_view yaml, const std::string& name,
                         std::span<const DeviceSource> known, bool cites_all = false);
 
-// The keys of a device that are no field of device_fields(), and what they are, for the page that
-// documents the schema.
-struct DeviceKey {
-  std::string_view name, doc;
-};
-std::span<const DeviceKey> other_device_keys();
-
 }  // namespace weft::train

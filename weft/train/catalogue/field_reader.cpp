@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <optional>
-#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -42,9 +41,11 @@ bool is_null(const YAML::Node& node) {
 
 void FieldReader::wrong(const YAML::Node& node, std::string_view field,
                         const std::string& rule) const {
-  const std::string device(printable(device_));
-  throw Error(ErrorKind::usage, "{}: {}{}{} {}", origin_.at(node), device,
-              device.empty() ? "" : ": ", printable(field), rule);
+  throw Error(ErrorKind::usage, "{}: {}{} {}", origin_.at(node), place(), printable(field), rule);
+}
+
+std::string FieldReader::place() const {
+  return device_.empty() ? "" : fmt::format("{}: ", printable(device_));
 }
 
 void FieldReader::each(const YAML::Node& map, std::string_view field,
@@ -52,11 +53,10 @@ void FieldReader::each(const YAML::Node& map, std::string_view field,
   if (!map.IsMap()) wrong(map, field, fmt::format("must be a map. Got {}.", shown(map)));
   if (map.size() == 0) wrong(map, field, "is empty. Hint: null says that nothing is known.");
   const std::string dotted = field.empty() ? "" : fmt::format("{}.", field);
-  std::set<std::string> seen;
+  refuse_duplicates(origin_, map, place() + dotted);
   for (const auto& entry : map) {
     if (!entry.first.IsScalar()) wrong(entry.first, field, "has a key that is not a word.");
     const std::string& key = entry.first.Scalar();
-    if (!seen.insert(key).second) wrong(entry.first, dotted + key, "is given twice.");
     if (std::ranges::find(keys, key) == keys.end()) {
       const std::string_view similar = nearest(key, keys);
       wrong(entry.first, dotted + key,

@@ -43,6 +43,8 @@ class FieldReader {
   std::string_view kept(std::string text) const { return texts_.emplace_back(std::move(text)); }
 
  private:
+  std::string place() const;  // "h100: ", before a field
+
   RecipeOrigin origin_;
   std::deque<std::string>& texts_;
   std::string device_;
