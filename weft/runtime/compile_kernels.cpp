@@ -292,15 +292,26 @@ bool disturbs(const Plan& plan, const Launch& launch, int slot) {
          (launch.workspace_slot >= 0 && overlaps(launch.workspace_slot)) ||
          (of.space != Space::arena && std::ranges::any_of(launch.operands, is_of_slot));
 }
+// Returns the launch after which poison fills a slot, or the last one where it fills none.
+size_t filled_after(const Plan& plan, int slot) {
+  const size_t end = plan.launches.size() - 1;
+  const Slot& of = plan.slots[static_cast<size_t>(slot)];
+  return of.space == Space::arena && of.last >= 0 ? std::min(static_cast<size_t>(of.last), end)
+                                                  : end;
+}
+
 // Has the ranks settle a collective before the launch that needs it, or before the last one.
-void place_settle(const Plan& plan, const Launch& collective, size_t await,
+void place_settle(const Plan& plan, const Launch& collective, size_t await, bool poisons,
                   std::unique_ptr<Kernel> settle, PlanKernels& kernels) {
+  const int operand = collective.operands[0].at.slot, result = collective.results[0].at.slot;
+  const size_t last =
+      poisons ? std::max(await, std::min(filled_after(plan, operand), filled_after(plan, result)))
+              : plan.launches.size() - 1;
   size_t at = await + 1;
-  while (at + 1 < plan.launches.size() &&
-         !disturbs(plan, plan.launches[at], collective.operands[0].at.slot) &&
-         !disturbs(plan, plan.launches[at], collective.results[0].at.slot))
+  while (at < last && !disturbs(plan, plan.launches[at], operand) &&
+         !disturbs(plan, plan.launches[at], result))
     ++at;
-  at = std::min(at, plan.launches.size() - 1);
+  at = std::min(at, last);
   while (at > await && kernels[at] == nullptr) --at;  // transfers get their kernels later
   if (at > await)
     kernels[at] = std::make_unique<Both>(std::move(settle), std::move(kernels[at]));
@@ -309,7 +320,8 @@ void place_settle(const Plan& plan, const Launch& collective, size_t await,
 }
 }  // namespace
 
-void compile_collectives(const Plan& plan, Communicator* ranks, PlanKernels& kernels) {
+void compile_collectives(const Plan& plan, Communicator* ranks, bool poisons,
+                         PlanKernels& kernels) {
   struct Begun {
     const Launch* launch = nullptr;
     std::unique_ptr<Kernel> await, settle;
@@ -331,7 +343,7 @@ void compile_collectives(const Plan& plan, Communicator* ranks, PlanKernels& ker
       Begun ended = std::move(begun.extract(found).mapped());
       kernels[i] = std::move(ended.await);
       if (ended.settle != nullptr)
-        place_settle(plan, *ended.launch, i, std::move(ended.settle), kernels);
+        place_settle(plan, *ended.launch, i, poisons, std::move(ended.settle), kernels);
     }
   }
 }

@@ -29,8 +29,9 @@ struct KernelsRefused : Error {
 using PlanKernels =
     std::vector<std::unique_ptr<Kernel>>;  // by launch; null: it has no compiled kernel
 
-// Adds the kernels of the plan's collectives, which exchange values with other ranks.
-void compile_collectives(const Plan& plan, Communicator* ranks, PlanKernels& kernels);
+// Adds the kernels of the plan's collectives, which exchange values with other ranks. Where poison
+// fills dead bytes, the ranks are done with them before.
+void compile_collectives(const Plan& plan, Communicator* ranks, bool poisons, PlanKernels& kernels);
 // Moves variables that the plan gathers from all ranks to memory that is theirs in common, so that
 // a host holds them once.
 void share_gathered(const BoundPlan& bound, Communicator& ranks);

@@ -71,7 +71,7 @@ class Executable::Running {
     if (memory_.is_host() && workspace_->communicator != nullptr)
       share_gathered(bound, *workspace_->communicator);
     kernels_ = compile_kernels(bound, compiler_, library.kernels(), memory_);
-    compile_collectives(plan_, workspace_->communicator.get(), kernels_);
+    compile_collectives(plan_, workspace_->communicator.get(), poison_.has_value(), kernels_);
     residency_->place_offloaded();
     inputs_.emplace(plan_, *residency_, memory_, stages);
     workspace_->detach_results();

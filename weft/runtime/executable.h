@@ -61,6 +61,7 @@ class Executable {
   void set_observer(LaunchObserver observer);
   void set_timer(LaunchTimer timer);
   // Turns filling dead bytes with NaN during runs on or off; debug builds have it on for the host.
+  // A step of several ranks, which read each other's arenas, has it from its compilation on or not.
   void set_poisoning(bool on);
 
  private:
