@@ -1,12 +1,14 @@
 // Compares estimates with published runs (bench/published): `make plan-accuracy`.
 //
-//   plan_accuracy [--constants FILE] [--models FILE] [--runs FILE]    a row for each run
+//   plan_accuracy [--constants FILE] [--models FILE] [--runs FILE]    a row for each run's step
+//   plan_accuracy ... --memory                                        for the peak of its memory
 //   plan_accuracy ... --vary                                          serves tools/fit_costs.py
 //
 // Files are those of the repository, which is the current folder, and runs those that are held out,
 // unless others are named. With --vary, each line of standard input ("NAME SCOPE VALUE ...")
 // replaces constants, and is answered by a line with the seconds of every run. Rows that are marked
 // holdout are refused then.
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -21,6 +23,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "weft/device/catalogue.h"
+#include "weft/estimate/memory.h"
 #include "weft/estimate/training.h"
 
 namespace {
@@ -85,6 +88,7 @@ struct Run {
   TrainingJob job;
   Layout layout;
   double seconds = 0;
+  double memory_bytes = 0;  // the peak; 0: it was not published
 };
 
 Recompute recompute_of(const std::string& text) {
@@ -120,6 +124,21 @@ std::vector<Run> runs_from(const std::string& path, const std::map<std::string, 
     run.job.products = number_of(node["products"].as<std::string>());
     run.job.recompute = recompute_of(node["recompute"].as<std::string>());
     if (node["method"]) run.job.method = Method::lora;
+    read(node, "memory_bytes", run.memory_bytes);
+    if (const YAML::Node state = node["state"]) {
+      StateBytes bytes{.weights = 0, .gradients = 0, .master = 0, .moments = 0};
+      read(state, "weights", bytes.weights);
+      read(state, "gradients", bytes.gradients);
+      read(state, "master", bytes.master);
+      read(state, "moments", bytes.moments);
+      read(state, "frozen", bytes.frozen);
+      run.job.state = bytes;
+    }
+    read(node, "adapter_rank", run.job.adapter_rank);
+    read(node, "adapts_mlp", run.job.adapts_mlp);
+    read(node, "updates_in_backward", run.job.updates_in_backward);
+    read(node, "tiles_loss", run.job.tiles_loss);
+    read(node, "offloads_activations", run.job.offloads_activations);
     const YAML::Node layout = node["layout"];
     read(layout, "replicas", run.layout.replicas);
     read(layout, "shards", run.layout.shards);
@@ -135,13 +154,25 @@ std::vector<Run> runs_from(const std::string& path, const std::map<std::string, 
   return runs;
 }
 
+// Prints what was published, what is estimated, and the parts of the estimate.
+template <class Part, size_t count>
+void print_row(const Run& run, double published, double estimated,
+               const std::array<double, count>& parts) {
+  fmt::print("{} {:.5g} {:.5g} {:+.1f}%", run.id, published, estimated,
+             100 * (estimated / published - 1));
+  for (size_t part = 0; part < count; ++part)
+    if (parts[part] > 0)
+      fmt::print(" {} {:.0f}%", name(static_cast<Part>(part)), 100 * parts[part] / estimated);
+  fmt::print("\n");
+}
+
 int compare(int count, char** arguments) {
   std::map<std::string, std::string> flags{{"--constants", "catalogue/costs/fitted.yaml"},
                                            {"--models", "bench/published/models.yaml"},
                                            {"--runs", "bench/published/holdout.yaml"}};
   for (int i = 1; i < count; ++i) {
     const std::string flag = arguments[i];
-    flags[flag] = flag == "--vary" || i + 1 == count ? "" : arguments[++i];
+    flags[flag] = flag == "--vary" || flag == "--memory" || i + 1 == count ? "" : arguments[++i];
   }
   const Constants constants = constants_from(flags["--constants"]);
   const auto shapes = shapes_from(flags["--models"]);
@@ -149,16 +180,19 @@ int compare(int count, char** arguments) {
   auto estimate = [&](const Run& run, const Constants& by) {
     return training_step(run.job, run.layout, Costs(run.device, run.program, by));
   };
+  if (flags.contains("--memory")) {
+    for (const Run& run : runs) {
+      if (run.memory_bytes == 0) continue;
+      const StepMemory memory =
+          training_memory(run.job, run.layout, Costs(run.device, run.program, constants));
+      print_row<MemoryPart>(run, run.memory_bytes, memory.bytes, memory.parts);
+    }
+    return 0;
+  }
   if (!flags.contains("--vary")) {
     for (const Run& run : runs) {
       const StepTime time = estimate(run, constants);
-      fmt::print("{} {:.5g} {:.5g} {:+.1f}%", run.id, run.seconds, time.seconds,
-                 100 * (time.seconds / run.seconds - 1));
-      for (int part = 0; part < part_count; ++part)
-        if (time.parts[static_cast<size_t>(part)] > 0)
-          fmt::print(" {} {:.0f}%", name(static_cast<Part>(part)),
-                     100 * time.parts[static_cast<size_t>(part)] / time.seconds);
-      fmt::print("\n");
+      print_row<Part>(run, run.seconds, time.seconds, time.parts);
     }
     return 0;
   }

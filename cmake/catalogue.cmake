@@ -18,3 +18,14 @@ add_custom_command(OUTPUT "${WEFT_CATALOGUE}"
   WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
   DEPENDS weft_write_catalogue catalogue/sources.yaml ${catalogue_files}
   COMMENT "Checking catalogue/*.yaml" VERBATIM)
+
+# So do the constants of estimates.
+set(WEFT_CONSTANTS "${WEFT_GENERATED_DIR}/weft/estimate/shipped_constants.cpp")
+file(MAKE_DIRECTORY "${WEFT_GENERATED_DIR}/weft/estimate")
+add_executable(weft_write_constants cmake/write_constants.cpp)
+target_link_libraries(weft_write_constants PRIVATE
+  weft_dep_public weft_dep_headers weft_dep_recipes weft_flags)
+add_custom_command(OUTPUT "${WEFT_CONSTANTS}"
+  COMMAND weft_write_constants "${WEFT_CONSTANTS}" catalogue/costs/fitted.yaml
+  WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+  DEPENDS weft_write_constants catalogue/costs/fitted.yaml VERBATIM)

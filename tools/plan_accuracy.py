@@ -39,6 +39,21 @@ def table(title, groups):
     return rows + [line(name, errors) for name, errors in groups.items()]
 
 
+def memory_table(program, held_out):
+    """Returns lines on the peak of memory, a run each."""
+    printed = subprocess.run([program, "--memory"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    rows, errors = [], []
+    for words in map(str.split, printed.splitlines()):
+        run, error = held_out[words[0]], float(words[3].rstrip("%"))
+        errors.append(error)
+        rows.append(f"| {run['id']} | {run['devices']} x {run['device']} | {run['program']} | "
+                    f"{float(words[1]) / 2**30:.1f} GiB | {float(words[2]) / 2**30:.1f} GiB | {error:+.1f} % |")
+    head = (f"\n## Memory\n\nThe peak of a device, of the {len(errors)} training runs that say it: median error "
+            f"{statistics.median(map(abs, errors)):.1f} %, {sum(abs(error) <= 5 for error in errors)} within 5 %, "
+            f"{sum(error < -2 for error in errors)} estimated too low by more than 2 %.\n")
+    return [head, "| run | device | program | published | estimated | error |", "|---|---|---|---|---|---|", *rows]
+
+
 def main():
     program = pathlib.Path(sys.argv[1]).resolve() / "bench/plan_accuracy"
     printed = subprocess.run([program], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
@@ -59,6 +74,7 @@ def main():
     lines = table("All", {"all": everything, **by["known"]})
     for key in ("device", "program", "series"):
         lines += table(f"By {key}", dict(sorted(by[key].items())))
+    lines += memory_table(program, held_out)
     PAGE.write_text(HEAD + "\n".join(lines + each) + "\n", encoding="utf-8")
     print("\n".join(table("All", {"all": everything, **by["known"]})))
 

@@ -16,10 +16,6 @@ inline std::string ranks_program() {
   return std::string(std::getenv("BUILD")) + "/tests/ranks_program";
 }
 
-inline bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 // Returns the pid of a rank, a child of the launcher. Children start in the order of ranks.
 inline pid_t pid_of_rank(const Workplace& place, int rank) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {

@@ -242,7 +242,7 @@ TEST_CASE("flags and keys that do not go with a published model are refused") {
        "--lr is for recipes. m is a model. Hint: "
        "--model.pretrained m plans its training."},
       {{"plan", "m", "--explain"},
-       "--explain, --dot, --memory-svg and --tokens are for recipes. m is a model."},
+       "--explain, --dot, --memory-svg, --tokens and --samples are for recipes. m is a model."},
       {{"profile", "m", "--lr", "1"},
        "--lr is for recipes. m is a model. Hint: "
        "--model.pretrained m profiles its training."},

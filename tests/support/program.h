@@ -12,6 +12,10 @@
 
 namespace weft::test {
 
+inline bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 struct Outcome {
   int code = -1;  // exit code; 128 + signal if killed
   std::string out, err;

@@ -31,4 +31,7 @@ class Constants {
   std::vector<Constant> values_;  // by name, then by scope
 };
 
+// Returns those of catalogue/costs/fitted.yaml.
+const Constants& shipped_constants();
+
 }  // namespace weft::estimate

@@ -8,42 +8,64 @@
 
 namespace weft::estimate {
 namespace {
-constexpr std::array programs{
-    Program{.name = "weft", .title = "weft", .divides_rows = true},
-    Program{
-        .name = "pytorch", .title = "PyTorch with torch.compile and FSDP2", .divides_rows = true},
-    Program{.name = "pytorch-eager", .title = "PyTorch, eager, with FSDP2", .divides_rows = true},
-    Program{.name = "pytorch-single", .title = "PyTorch with torch.compile on one device"},
-    Program{.name = "pytorch-single-eager", .title = "PyTorch, eager, on one device"},
-    Program{.name = "pytorch-fsdp", .title = "PyTorch, eager, with FSDP of 2023"},
-    Program{.name = "pytorch-ddp", .title = "PyTorch with torch.compile and DDP"},
-    Program{.name = "pytorch-amp",
-            .title = "PyTorch, eager, with APEX, of 2020",
-            .fused_attention = false},
-    Program{.name = "deepspeed-kernels",
-            .title = "DeepSpeed's transformer kernels of 2020",
-            .fused_attention = false},
-    Program{.name = "megatron-2021",
-            .title = "Megatron-LM of 2021",
-            .fused_attention = false,
-            .overlaps_exchange = false},
-    Program{.name = "megatron-2022",
-            .title = "Megatron-LM of 2022, with sequence parallelism",
-            .fused_attention = false,
-            .divides_rows = true,
-            .overlaps_exchange = false},
-    Program{.name = "megatron", .title = "Megatron Core", .divides_rows = true},
-    Program{.name = "nemo", .title = "Megatron Core with Transformer Engine", .divides_rows = true},
-    Program{.name = "llm.c", .title = "llm.c"},
-    Program{.name = "maxtext", .title = "MaxText on XLA", .divides_rows = true},
+// Megatron's optimizers have copies of weights and sums of gradients in float32.
+constexpr Program megatron(Program program) {
+  program.keeps_gradients = true;
+  program.zero = 1;
+  program.weight_bytes = 2;
+  program.gradient_bytes = program.name == "nemo" ? 2 : 4;
+  program.master_bytes = 4;
+  return program;
+}
+constexpr Program without_layouts(Program program) {
+  program.splits_layers = false;
+  return program;
+}
+constexpr Program fully_sharded(Program program) {
+  program.divides_rows = true;
+  program.keeps_gradients = true;
+  program.zero = 3;
+  return program;
+}
+constexpr std::array all_programs{
+    without_layouts({.name = "weft", .title = "weft", .divides_rows = true, .zero = 1}),
+    fully_sharded({.name = "pytorch", .title = "PyTorch with torch.compile and FSDP2"}),
+    fully_sharded({.name = "pytorch-eager", .title = "PyTorch, eager, with FSDP2"}),
+    without_layouts(
+        {.name = "pytorch-single", .title = "PyTorch with torch.compile on one device"}),
+    without_layouts({.name = "pytorch-single-eager", .title = "PyTorch, eager, on one device"}),
+    Program{.name = "pytorch-fsdp", .title = "PyTorch, eager, with FSDP of 2023", .zero = 3},
+    without_layouts({.name = "pytorch-ddp", .title = "PyTorch with torch.compile and DDP"}),
+    without_layouts({.name = "pytorch-amp",
+                     .title = "PyTorch, eager, with APEX, of 2020",
+                     .fused_attention = false}),
+    without_layouts({.name = "deepspeed-kernels",
+                     .title = "DeepSpeed's transformer kernels of 2020",
+                     .fused_attention = false}),
+    megatron({.name = "megatron-2021",
+              .title = "Megatron-LM of 2021",
+              .fused_attention = false,
+              .overlaps_exchange = false}),
+    megatron({.name = "megatron-2022",
+              .title = "Megatron-LM of 2022, with sequence parallelism",
+              .fused_attention = false,
+              .divides_rows = true,
+              .overlaps_exchange = false}),
+    megatron({.name = "megatron", .title = "Megatron Core", .divides_rows = true}),
+    megatron(
+        {.name = "nemo", .title = "Megatron Core with Transformer Engine", .divides_rows = true}),
+    without_layouts({.name = "llm.c", .title = "llm.c", .zero = 1}),
+    Program{.name = "maxtext", .title = "MaxText on XLA", .divides_rows = true, .zero = 3},
 };
 bool aligned(Number number, double width) { return std::fmod(width * bytes_of(number), 16) == 0; }
 bool on_matrix_units(Number number) { return number > Number::f32; }
 }  // namespace
 
+std::span<const Program> programs() { return all_programs; }
+
 const Program* find_program(std::string_view name) {
-  const auto* const found = std::ranges::find(programs, name, &Program::name);
-  return found == programs.end() ? nullptr : found;
+  const auto* const found = std::ranges::find(all_programs, name, &Program::name);
+  return found == all_programs.end() ? nullptr : found;
 }
 
 Costs::Costs(const Device& device, const Program& program, const Constants& constants)

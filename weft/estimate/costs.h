@@ -7,6 +7,7 @@
 // and tiles, NVIDIA's guide to the performance of matrix products.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,12 @@ struct Program {
   bool fused_attention = true;    // scores are never in memory
   bool divides_rows = false;      // norms and residuals, too, are divided by tensor parallelism
   bool overlaps_exchange = true;  // gradients are summed while the backward pass goes on
+  bool keeps_gradients = false;   // those of the last step until this one replaces them
+  bool splits_layers = true;      // by tensor, pipeline, context and expert parallelism
+  int zero = 0;                   // what its data parallel ranks divide, as in Layout
+  double weight_bytes = 4, gradient_bytes = 4, master_bytes = 0;  // in mixed precision
 };
+std::span<const Program> programs();
 const Program* find_program(std::string_view name);  // null: not in the list
 
 // Attention is softmax(Q K^T) V over `batch` samples.

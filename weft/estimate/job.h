@@ -44,6 +44,13 @@ std::string_view name(Recompute recompute);
 
 enum class Method : uint8_t { full, lora };
 
+// StateBytes are what a device keeps for each parameter that it updates. Weights that a method
+// freezes keep `frozen` instead.
+struct StateBytes {
+  double weights = 4, gradients = 4, master = 0, moments = 8;
+  double frozen = 2;
+};
+
 // A Layout says how devices share a step. Their number is the product of all but `interleave`.
 struct Layout {
   int64_t replicas = 1;    // data parallel, each with whole weights
@@ -70,6 +77,20 @@ struct TrainingJob {
   double optimizer_bytes = 30;  // that an update reads and writes for each element
   Recompute recompute = Recompute::none;
   Method method = Method::full;
+  StateBytes state;
+  int64_t adapter_rank = 8;           // of lora
+  bool adapts_mlp = true;             // lora has adapters beside the products of the MLP, too
+  bool updates_in_backward = false;   // each gradient is gone before the next is there
+  bool tiles_loss = false;            // logits are made, and are gone, in tiles
+  bool offloads_activations = false;  // those between layers are in the host's memory
 };
+
+// Throws Error (usage) where a layout does not divide a shape.
+void check(const Shape& shape, const Layout& layout);
+// Return the parameters that a device has in one layer, or in its stage, unless data parallel
+// devices divide them.
+double layer_parameters(const Shape& shape, const Layout& layout, bool routed);
+double stage_parameters(const Shape& shape, const Layout& layout);  // without embedding and head
+double adapter_parameters(const TrainingJob& job, const Layout& layout);
 
 }  // namespace weft::estimate

@@ -61,9 +61,10 @@ class Step {
   Layer with_exchange(Layer layer, bool routed) const;
   Layer head() const;
   Layer all_layers() const;
-  double layer_weights(bool routed) const;  // of one device, in one layer
-  double weights() const;                   // of one device, in all layers of its stage
-  double head_weights() const { return h() * static_cast<double>(shape_.vocabulary) / tensor_; }
+  double weights() const {  // of one device
+    return stage_parameters(shape_, layout_) +
+           h() * static_cast<double>(shape_.vocabulary) / tensor_;
+  }
   double exposed_shards(double compute) const;
   double exposed_replicas(double backward) const;
 
@@ -217,20 +218,6 @@ Layer Step::all_layers() const {
   return sum;
 }
 
-double Step::layer_weights(bool routed) const {
-  const double attention = shape_.attention_parameters() / tensor_;
-  if (!routed) return attention + shape_.mlp_parameters(shape_.ffn) / tensor_;
-  return attention + shape_.mlp_parameters(shape_.shared_ffn) / tensor_ +
-         shape_.mlp_parameters(shape_.expert_ffn) * static_cast<double>(shape_.experts) /
-             static_cast<double>(layout_.expert);
-}
-
-double Step::weights() const {
-  const double routed = shape_.routed_layers();
-  const double dense = static_cast<double>(shape_.layers) - routed;
-  return (dense * layer_weights(false) + routed * layer_weights(true)) / stages() + head_weights();
-}
-
 // Returns the seconds of a micro-batch's gathers of weights and scatters of gradients that its
 // computation does not hide.
 double Step::exposed_shards(double compute) const {
@@ -320,19 +307,6 @@ StepTime convolutional_step(const TrainingJob& job, const Layout& layout, const 
   return {.seconds = seconds(all), .parts = all};
 }
 
-void check(const TrainingJob& job, const Layout& layout) {
-  const Shape& shape = job.shape;
-  auto divides = [&](int64_t parts, int64_t whole, std::string_view what) {
-    if (parts < 1 || whole % parts != 0)
-      throw Error(ErrorKind::usage, "{} {} of {} are not divided by {}.", whole, what, shape.name,
-                  parts);
-  };
-  divides(layout.tensor, shape.heads, "heads");
-  if (shape.experts > 0) divides(layout.expert, shape.experts, "experts");
-  if (layout.pipeline > shape.layers)
-    throw Error(ErrorKind::usage, "{} has {} layers: no {} stages.", shape.name, shape.layers,
-                layout.pipeline);
-}
 }  // namespace
 
 std::string_view name(Part part) {
@@ -344,7 +318,7 @@ std::string_view name(Part part) {
 
 StepTime training_step(const TrainingJob& job, const Layout& layout, const Costs& costs) {
   if (!job.shape.convolutions.empty()) return convolutional_step(job, layout, costs);
-  check(job, layout);
+  check(job.shape, layout);
   return Step(job, layout, costs).time();
 }
 

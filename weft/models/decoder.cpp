@@ -426,4 +426,9 @@ std::vector<io::NamedBytes> Decoder::saved() const {
   return config_.num_experts > 0 ? published_tensors(*this) : Model::saved();
 }
 
+const DecoderConfig* decoder_config_of(const Model& model) {
+  const auto* decoder = dynamic_cast<const Decoder*>(&model);
+  return decoder == nullptr ? nullptr : &decoder->decoder_config();
+}
+
 }  // namespace weft::models

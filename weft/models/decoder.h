@@ -128,4 +128,7 @@ class Decoder : public Model, public Cached {
   std::unique_ptr<nn::Layer> head_;  // null: the embedding's weight
 };
 
+// Returns the description of a model that is a decoder; null for others.
+const DecoderConfig* decoder_config_of(const Model& model);
+
 }  // namespace weft::models

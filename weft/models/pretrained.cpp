@@ -183,8 +183,8 @@ Net read_net(nn::Options config, const std::string& folder, const std::vector<st
 
 io::LoadOptions layout_of(const Model& model, const std::vector<std::string>& names, bool map) {
   io::LoadOptions layout;
-  if (const auto* decoder = dynamic_cast<const Decoder*>(&model))
-    layout = load_layout(decoder->decoder_config(), names);
+  if (const DecoderConfig* const decoder = decoder_config_of(model))
+    layout = load_layout(*decoder, names);
   else if (const auto encoder = encoder_family_of(model.config()))
     layout = encoder->layout;
   layout.ignore.push_back("*.lora_*");  // adapters have files of their own

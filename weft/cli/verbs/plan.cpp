@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/cli/estimate/training_estimate.h"
 #include "weft/cli/measure/peaks.h"
 #include "weft/cli/outputs.h"
 #include "weft/cli/show/explain.h"
@@ -34,6 +35,17 @@ void remark_on_times(const Recipe& recipe, const MachineSpec& machine) {
              : fmt::format("no time estimates: the peaks of {} are not known.", machine.name));
 }
 
+// --batch max is no value of a recipe: it asks for the largest batch that fits.
+void take_largest_batch(PlanArguments& arguments) {
+  const auto is_largest = [](const RecipeFlag& flag) {
+    return flag.path == keys::train::global_batch_size && flag.value == "max";
+  };
+  if (std::erase_if(arguments.flags, is_largest) == 0) return;
+  if (arguments.estimate.as.empty())
+    throw Error(ErrorKind::usage, "--batch max is for estimates. Hint: --as weft.");
+  arguments.estimate.largest_batch = true;
+}
+
 // --on names the machines to plan for, --device a device of this machine.
 void check_device(const PlanArguments& arguments, const RecipeFlags& more) {
   for (const RecipeFlag& flag : joined(arguments.flags, more)) {
@@ -52,9 +64,10 @@ int plan_published(const PlanArguments& arguments, const RecipeFlags& more) {
   InferenceOptions options =
       inference_options("plan", arguments.recipe, joined(arguments.flags, more), arguments.model);
   if (arguments.explain || !arguments.dot.empty() || !arguments.memory_svg.empty() ||
-      !arguments.tokens.empty())
+      !arguments.tokens.empty() || !arguments.samples.empty())
     throw Error(ErrorKind::usage,
-                "--explain, --dot, --memory-svg and --tokens are for recipes. {} is a model.",
+                "--explain, --dot, --memory-svg, --tokens and --samples are for recipes. {} is a "
+                "model.",
                 arguments.recipe);
   const std::vector<std::string> devices =
       arguments.on.empty() ? std::vector<std::string>() : devices_on(arguments.on);
@@ -79,6 +92,30 @@ void remark_on_precision(const Recipe& recipe) {
   if (!lack.empty()) remark("note", lack);
 }
 
+namespace {
+// Estimates the run as a program would train it, by formula.
+int plan_as(const Recipe& recipe, const PlanArguments& arguments) {
+  if (arguments.explain || !arguments.dot.empty() || !arguments.memory_svg.empty())
+    throw Error(ErrorKind::usage,
+                "--explain, --dot and --memory-svg are for compiled plans. --as {} estimates.",
+                arguments.estimate.as);
+  if (arguments.on.empty())
+    throw Error(ErrorKind::usage, "--as {} needs devices. Hint: --on h100x8 (weft list gpus).",
+                arguments.estimate.as);
+  const std::vector<RunEstimate> all =
+      estimate_training(recipe, arguments.estimate, estimated_devices(arguments.on));
+  const bool any_fits = std::ranges::any_of(all, &RunEstimate::fits);
+  if (arguments.as_json) {
+    line(estimate_json(all));
+  } else {
+    show(estimate_text(all));
+    if (!any_fits && all.size() == 1)
+      throw Error(ErrorKind::does_not_fit, "{}", misfit_text(all.front()));
+  }
+  return any_fits ? 0 : static_cast<int>(ErrorKind::does_not_fit);
+}
+}  // namespace
+
 int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) {
   if (!arguments.tokens.empty()) {
     for (const RecipeFlag& flag : joined(arguments.flags, program.flags))
@@ -86,6 +123,8 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
         throw Error(ErrorKind::usage, "--tokens and {} both set how long the run is.", flag.flag);
     train_on_tokens(recipe, arguments.tokens);
   }
+  if (!arguments.samples.empty()) train_on_samples(recipe, arguments.samples);
+  if (!arguments.estimate.as.empty()) return plan_as(recipe, arguments);
   const std::vector<std::string> devices =
       arguments.on.empty() ? std::vector<std::string>() : devices_on(arguments.on);
   if (devices.size() > 1) {
@@ -138,6 +177,62 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
   return 0;
 }
 
+namespace {
+// Flags of estimates say nothing of a compiled plan.
+void check_estimate(const PlanArguments& arguments) {
+  const EstimateFlags& flags = arguments.estimate;
+  if (!flags.as.empty()) {
+    if (is_inference_model(arguments.recipe))
+      throw Error(ErrorKind::usage, "--as estimates the training of recipes. {} is a model.",
+                  arguments.recipe);
+    return;
+  }
+  const std::pair<std::string_view, const std::string&> given[] = {{"--products", flags.products},
+                                                                   {"--method", flags.method},
+                                                                   {"--deadline", flags.deadline},
+                                                                   {"--budget", flags.budget}};
+  for (const auto& [flag, value] : given)
+    if (!value.empty())
+      throw Error(ErrorKind::usage, "{} is for estimates. Hint: --as weft.", flag);
+}
+
+int plan_asked(const Program& program, PlanArguments& arguments) {
+  check_estimate(arguments);
+  take_largest_batch(arguments);
+  check_device(arguments, program.flags);
+  if (is_inference_model(arguments.recipe)) return plan_published(arguments, program.flags);
+  Recipe recipe = recipe_of(program, arguments, "plan");
+  refuse_model_flags(arguments.model);
+  return plan(program, std::move(recipe), arguments);
+}
+
+std::vector<Option> estimate_options(EstimateFlags& flags) {
+  return {
+      {.flag = "--as",
+       .type = "PROGRAM",
+       .doc = "estimate by formula, on any devices of --on (h100x8), how this program would train: "
+              "weft, pytorch, megatron, maxtext, ...",
+       .target = &flags.as},
+      {.flag = "--products",
+       .type = "TYPE",
+       .doc = "with --as: the type of the factors of products, such as f8",
+       .target = &flags.products},
+      {.flag = "--method",
+       .type = "METHOD",
+       .doc = "with --as: full, lora or qlora (frozen weights in 4 bits)",
+       .target = &flags.method},
+      {.flag = "--deadline",
+       .type = "TIME",
+       .doc = "with --as: 7d or 36h, within which the run must end; finds how many devices do it "
+              "for least",
+       .target = &flags.deadline},
+      {.flag = "--budget",
+       .type = "USD",
+       .doc = "with --as: what the run may cost",
+       .target = &flags.budget}};
+}
+}  // namespace
+
 void add_plan_verb(Program& program) {
   auto arguments = std::make_shared<PlanArguments>();
   Verb& verb = program.root.add(
@@ -148,17 +243,10 @@ void add_plan_verb(Program& program) {
        .examples = "weft plan recipes/mnist.yaml\nweft plan gpt.yaml --batch 64 --json\n"
                    "weft plan shakespeare --explain\n"
                    "weft plan llama --on h100,a100,rtx4090 --tokens 1B\n"
+                   "weft plan llama-405b --as pytorch --on h100x512 --batch 512\n"
                    "weft plan models/Llama-3.2-1B --context 8192 --on rtx4090\n"
                    "weft plan resnet50.onnx --batch 8 --on h100,a100",
-       .run =
-           [&program, arguments] {
-             check_device(*arguments, program.flags);
-             if (is_inference_model(arguments->recipe))
-               return plan_published(*arguments, program.flags);
-             Recipe recipe = recipe_of(program, *arguments, "plan");
-             refuse_model_flags(arguments->model);
-             return plan(program, std::move(recipe), *arguments);
-           },
+       .run = [&program, arguments] { return plan_asked(program, *arguments); },
        .recipe_keys = true});
   verb.options = {
       {.type = "RECIPE",
@@ -184,6 +272,10 @@ void add_plan_verb(Program& program) {
        .type = "N",
        .doc = "train on this many tokens: 300M, 1B",
        .target = &arguments->tokens},
+      {.flag = "--samples",
+       .type = "N",
+       .doc = "samples of an epoch, whatever the recipe's data have",
+       .target = &arguments->samples},
       {.flag = "--explain",
        .doc = "show what each compiler pass saved, and why values are stored instead of fused",
        .target = &arguments->explain},
@@ -193,6 +285,7 @@ void add_plan_verb(Program& program) {
        .target = &arguments->memory_svg,
        .written = true},
       {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
+  std::ranges::move(estimate_options(arguments->estimate), std::back_inserter(verb.options));
   std::ranges::move(model_options(arguments->model), std::back_inserter(verb.options));
   add_short_flags(verb, *arguments);
 }

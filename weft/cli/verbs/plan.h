@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "weft/cli/estimate/training_estimate.h"
 #include "weft/cli/recipes/recipe_arguments.h"
 #include "weft/cli/show/terminal.h"
 #include "weft/cli/verbs/plan_inference.h"
@@ -13,8 +14,9 @@ namespace weft::cli {
 
 struct PlanArguments : RecipeArguments {
   int depth = 2;
-  std::string dot, memory_svg, on, tokens;
+  std::string dot, memory_svg, on, tokens, samples;
   bool explain = false, as_json = false;
+  EstimateFlags estimate;
   // These are options of published models.
   InferenceFlags model;
 };

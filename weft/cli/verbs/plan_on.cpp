@@ -127,20 +127,39 @@ std::vector<std::string> devices_on(const std::string& names) {
   return devices;
 }
 
+namespace {
+void set_steps(Recipe& recipe, int64_t steps, const std::string& flag) {
+  recipe.set(keys::train::epochs, "null", flag);
+  recipe.set(keys::train::steps, std::to_string(steps), flag);
+}
+}  // namespace
+
 void train_on_tokens(Recipe& recipe, const std::string& tokens) {
   std::string count = tokens;
   if (count.ends_with('B')) count.back() = 'G';  // billions
   const auto wanted = parse_count(count);
   if (!wanted || *wanted < 1)
     throw Error(ErrorKind::usage, "--tokens is a count such as 300M or 1B. Got '{}'.", tokens);
-  recipe.set(keys::train::epochs, "null", "--tokens");
-  recipe.set(keys::train::steps, "1", "--tokens");
+  set_steps(recipe, 1, "--tokens");
   const train::Experiment experiment = train::make_experiment(recipe, {.initialize = false});
   if (experiment.shape.kind != InputKind::tokens)
     throw Error(ErrorKind::usage, "--tokens: {} has no tokens.",
                 recipe->data.dataset.has_value() ? *recipe->data.dataset : "this data");
   const int64_t each = experiment.global_batch * experiment.units_per_sample();
-  recipe.set(keys::train::steps, std::to_string(ceil_div(*wanted, each)), "--tokens");
+  set_steps(recipe, ceil_div(*wanted, each), "--tokens");
+}
+
+void train_on_samples(Recipe& recipe, const std::string& samples) {
+  const auto count = parse_count(samples);
+  if (!count || *count < 1)
+    throw Error(ErrorKind::usage, "--samples is a count such as 1281167. Got '{}'.", samples);
+  if (!recipe->train.epochs)
+    throw Error(ErrorKind::usage, "--samples: the run has steps, no epochs. Hint: --epochs 90.");
+  const int64_t epoch = *count / recipe->train.global_batch_size;
+  if (epoch == 0)
+    throw Error(ErrorKind::usage, "--samples {}: a batch has {} samples.", *count,
+                recipe->train.global_batch_size);
+  set_steps(recipe, epoch * *recipe->train.epochs, "--samples");
 }
 
 PlansOn plans_on(const Recipe& recipe, const std::vector<std::string>& devices, bool as_json) {

@@ -15,6 +15,10 @@ std::vector<std::string> devices_on(const std::string& names);
 // Sets train.steps to the updates after which the recipe has seen `tokens` ("1B", "300M").
 void train_on_tokens(train::Recipe& recipe, const std::string& tokens);
 
+// Sets train.steps to train.epochs passes over so many samples, whatever the recipe's data are. The
+// rest of a pass that fills no batch is left out, as training leaves it out.
+void train_on_samples(train::Recipe& recipe, const std::string& samples);
+
 struct PlansOn {
   std::string text;  // a table and the refusals, or JSON
   bool any_fits = false;

@@ -93,6 +93,7 @@ std::unique_ptr<PlannedRun> planned(RunQuestion run, PlanAnswer found) {
 namespace {
 // Returns the mesh of the ranks that a recipe asks for; null for one.
 std::shared_ptr<const Mesh> planned_mesh(const Recipe& recipe) {
+  refuse_described(recipe);
   const int64_t ranks = recipe->parallel.dp.value_or(world().size());
   if (ranks == 1) return nullptr;
   refuse_on_ranks(recipe);

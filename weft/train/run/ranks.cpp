@@ -80,6 +80,20 @@ void must_have_one_recipe(const Recipe& recipe) {
 }
 }  // namespace
 
+void refuse_described(const Recipe& recipe) {
+  const std::pair<std::string_view, std::optional<int64_t>> described[] = {
+      {keys::parallel::tensor, recipe->parallel.tensor},
+      {keys::parallel::pipeline, recipe->parallel.pipeline},
+      {keys::parallel::interleave, recipe->parallel.interleave},
+      {keys::parallel::context, recipe->parallel.context},
+      {keys::parallel::expert, recipe->parallel.expert}};
+  for (const auto& [key, parts] : described)
+    if (parts.value_or(1) > 1)
+      recipe.refuse(key, fmt::format("{} {} does not run yet. Hint: weft plan --as weft estimates "
+                                     "it.",
+                                     key, *parts));
+}
+
 void refuse_on_ranks(const Recipe& recipe) {
   const auto refuse_if = [&](bool is_set, std::string_view key) {
     if (is_set) recipe.refuse(key, fmt::format("{} does not run on several ranks yet.", key));
@@ -91,6 +105,7 @@ void refuse_on_ranks(const Recipe& recipe) {
 }
 
 void must_suit_world(const Recipe& recipe) {
+  refuse_described(recipe);
   const int64_t ranks = world().size(), asked = recipe->parallel.dp.value_or(ranks);
   if (asked != ranks)
     recipe.refuse(

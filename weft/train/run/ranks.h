@@ -13,6 +13,8 @@
 
 namespace weft::train {
 
+// Throws Error(usage) where a recipe shares a step out in a way that is estimated alone.
+void refuse_described(const Recipe& recipe);
 // Throws Error(usage) where a recipe has what does not run on several ranks. Plans ask it, too.
 void refuse_on_ranks(const Recipe& recipe);
 // Throws Error(usage) where this process' world cannot run a recipe: it has another number of

@@ -82,10 +82,18 @@ std::string rate_text(double rate) {
 }
 
 std::string energy_text(double joules) {
-  return joules < 3600 ? fmt::format("{:.3g} J", joules) : fmt::format("{:.2f} Wh", joules / 3600);
+  const double hours = joules / 3600;
+  if (hours < 1) return fmt::format("{:.3g} J", joules);
+  if (hours < 1e3) return fmt::format("{:.2f} Wh", hours);
+  if (hours < 1e6) return fmt::format("{:.1f} kWh", hours / 1e3);
+  return hours < 1e9 ? fmt::format("{:.1f} MWh", hours / 1e6)
+                     : fmt::format("{:.1f} GWh", hours / 1e9);
 }
 
-std::string cost_text(double usd) { return fmt::format("${:.{}f}", usd, usd < 0.1 ? 4 : 2); }
+std::string cost_text(double usd) {
+  return usd < 1e4 ? fmt::format("${:.{}f}", usd, usd < 0.1 ? 4 : 2)
+                   : fmt::format("${}", count_text(usd));
+}
 
 double cost(double seconds, double usd_per_hour) { return seconds / 3600 * usd_per_hour; }
 

@@ -72,8 +72,8 @@ std::string amount_text(double amount, std::string_view unit);  // "4.1 GFLOP"
 std::string time_text(double seconds);      // "12.25 ms", "14.0 s", "3.5 h", "130 days"
 std::string duration_text(double seconds);  // "02:11", "1:02:11", "12.0 days"
 std::string rate_text(double rate);         // "3.0e-4"
-std::string energy_text(double joules);     // "812 J", "1.20 Wh"
-std::string cost_text(double usd);          // "$0.0012", "$12.35"
+std::string energy_text(double joules);     // "812 J", "1.20 Wh", "74.1 MWh"
+std::string cost_text(double usd);          // "$0.0012", "$12.35", "$1.2M"
 double cost(double seconds, double usd_per_hour);
 
 // ---- the output of a run
