@@ -8,6 +8,7 @@
 #include "weft/cli/estimate/training_estimate.h"
 #include "weft/cli/show/terminal.h"
 #include "weft/device/device_model.h"
+#include "weft/estimate/money.h"
 #include "weft/io/json.h"
 #include "weft/train/run/report.h"
 
@@ -81,6 +82,18 @@ std::string largest_batch(const RunEstimate& made) {
       last.batch, from->batch);
 }
 
+// Compares rent with purchase, where both prices are known.
+std::string purchase(const RunEstimate& made) {
+  if (made.price.usd == 0 || made.on.model->price.purchase.empty()) return "";
+  const Price& price = *std::ranges::min_element(made.on.model->price.purchase, {}, &Price::usd);
+  const double months =
+      estimate::break_even_months({.price = price.usd}, made.price.usd, estimate::hours_per_month);
+  return fmt::format(
+      "Bought at {} ({}, {}), a device has cost as much as rent after {:.0f} months of full use, "
+      "power and hosts aside.\n",
+      train::cost_text(price.usd), price.source->id, price.date, months);
+}
+
 std::string words(const RunEstimate& made) {
   const estimate::TrainingAnswer& best = made.best();
   std::string text = fmt::format("{}: fits, with {} of {} on each device.\n", title(made),
@@ -100,6 +113,7 @@ std::string words(const RunEstimate& made) {
                         train::cost_text(made.device_hours() * made.price.usd),
                         train::cost_text(made.price.usd), made.price.basis);
   text += ".\n";
+  text += purchase(made);
   if (made.watts > 0)
     text += fmt::format(
         "The devices take at most {}, at their limit of {:g} W; hosts, cooling and losses come on "
