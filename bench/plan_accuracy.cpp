@@ -76,8 +76,7 @@ std::map<std::string, Shape> shapes_from(const std::string& path) {
 }
 
 Number number_of(const std::string& text) {
-  for (int each = 0; each < number_count; ++each)
-    if (name(static_cast<Number>(each)) == text) return static_cast<Number>(each);
+  if (const auto number = find_number(text)) return *number;
   throw std::runtime_error("no number type " + text);
 }
 

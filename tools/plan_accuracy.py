@@ -39,15 +39,21 @@ def table(title, groups):
     return rows + [line(name, errors) for name, errors in groups.items()]
 
 
+def estimates(program, *flags):
+    """Yields each run's id, what was published, what is estimated, and the error."""
+    printed = subprocess.run([program, *flags], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    for words in map(str.split, printed.splitlines()):
+        yield words[0], float(words[1]), float(words[2]), float(words[3].rstrip("%"))
+
+
 def memory_table(program, held_out):
     """Returns lines on the peak of memory, a run each."""
-    printed = subprocess.run([program, "--memory"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     rows, errors = [], []
-    for words in map(str.split, printed.splitlines()):
-        run, error = held_out[words[0]], float(words[3].rstrip("%"))
+    for name, published, estimated, error in estimates(program, "--memory"):
+        run = held_out[name]
         errors.append(error)
         rows.append(f"| {run['id']} | {run['devices']} x {run['device']} | {run['program']} | "
-                    f"{float(words[1]) / 2**30:.1f} GiB | {float(words[2]) / 2**30:.1f} GiB | {error:+.1f} % |")
+                    f"{published / 2**30:.1f} GiB | {estimated / 2**30:.1f} GiB | {error:+.1f} % |")
     head = (f"\n## Memory\n\nThe peak of a device, of the {len(errors)} training runs that say it: median error "
             f"{statistics.median(map(abs, errors)):.1f} %, {sum(abs(error) <= 5 for error in errors)} within 5 %, "
             f"{sum(error < -2 for error in errors)} estimated too low by more than 2 %.\n")
@@ -56,20 +62,19 @@ def memory_table(program, held_out):
 
 def main():
     program = pathlib.Path(sys.argv[1]).resolve() / "bench/plan_accuracy"
-    printed = subprocess.run([program], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     held_out = {run["id"]: run for run in yaml.safe_load((PUBLISHED / "holdout.yaml").read_text(encoding="utf-8"))}
     fitted = yaml.safe_load((PUBLISHED / "fitted.yaml").read_text(encoding="utf-8"))
     known = {(run["device"], run.get("products")) for run in fitted if "step_seconds" in run}
     by = {key: collections.defaultdict(list) for key in ("known", "device", "program", "series")}
     each = ["\n## Each run\n", "| run | device | program | published | estimated | error |", "|---|---|---|---|---|---|"]
-    for words in map(str.split, printed):
-        run, error = held_out[words[0]], float(words[3].rstrip("%"))
+    for name, published, estimated, error in estimates(program):
+        run = held_out[name]
         is_known = (run["device"], run["products"]) in known
         by["known"]["device and type have fitted runs" if is_known else "they have none"].append(error)
         for key in ("device", "program", "series"):
             by[key][run[key]].append(error)
-        each.append(f"| {run['id']} | {run['devices']} x {run['device']} | {run['program']} | {float(words[1]):.4g} s | "
-                    f"{float(words[2]):.4g} s | {error:+.1f} % |")
+        each.append(f"| {run['id']} | {run['devices']} x {run['device']} | {run['program']} | {published:.4g} s | "
+                    f"{estimated:.4g} s | {error:+.1f} % |")
     everything = [error for errors in by["known"].values() for error in errors]
     lines = table("All", {"all": everything, **by["known"]})
     for key in ("device", "program", "series"):

@@ -33,8 +33,9 @@ struct TrainingAnswer {
   StepMemory memory;
 };
 
-// Returns the answers that fit, quickest first, no two of which have equal tensor and pipeline
-// parallelism and recomputation. Where none fits, returns the one that needs least memory.
+// TrainingAnswers are those that fit, quickest first, no two of which have equal tensor, pipeline
+// and context parallelism and recomputation, and of all that were tried the one that needs least
+// memory.
 struct TrainingAnswers {
   std::vector<TrainingAnswer> fitting;
   std::optional<TrainingAnswer> smallest;

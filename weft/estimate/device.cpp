@@ -12,6 +12,12 @@ std::string_view name(Number number) {
   return names[static_cast<size_t>(number)];
 }
 
+std::optional<Number> find_number(std::string_view wanted) {
+  for (int each = 0; each < number_count; ++each)
+    if (name(static_cast<Number>(each)) == wanted) return static_cast<Number>(each);
+  return std::nullopt;
+}
+
 double bytes_of(Number number) {
   constexpr std::array<double, number_count> bytes{8, 4, 4, 2, 2, 1, 1, 0.5};
   return bytes[static_cast<size_t>(number)];

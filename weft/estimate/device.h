@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,7 +17,8 @@ namespace weft::estimate {
 enum class Number : uint8_t { f64, f32, tf32, f16, bf16, i8, f8, f4 };
 inline constexpr int number_count = 8;
 std::string_view name(Number number);  // "bf16"
-double bytes_of(Number number);        // of an element; a half for f4
+std::optional<Number> find_number(std::string_view name);
+double bytes_of(Number number);  // of an element; a half for f4
 
 struct Device {
   std::string id;            // "h100"

@@ -7,6 +7,14 @@ namespace {
 using Parts = std::array<double, memory_part_count>;
 double& part(Parts& parts, MemoryPart which) { return parts[static_cast<size_t>(which)]; }
 
+StepMemory with_reserve(const Parts& parts, const Costs& costs) {
+  StepMemory memory{.parts = parts};
+  for (const double each : parts) memory.bytes += each;
+  part(memory.parts, MemoryPart::reserved) = memory.bytes * costs.constant("memory.reserved");
+  memory.bytes += part(memory.parts, MemoryPart::reserved);
+  return memory;
+}
+
 class Memory {
  public:
   Memory(const TrainingJob& job, const Layout& layout, const Costs& costs)
@@ -144,30 +152,23 @@ StepMemory Memory::of_stage(bool last) const {
   } else {
     part(parts, MemoryPart::working) = working;
   }
-  StepMemory memory{.parts = parts, .on_last_stage = last};
-  for (const double each : parts) memory.bytes += each;
-  part(memory.parts, MemoryPart::reserved) = memory.bytes * costs_.constant("memory.reserved");
-  memory.bytes += part(memory.parts, MemoryPart::reserved);
-  return memory;
+  return with_reserve(parts, costs_);
 }
 
 // All values of a convolutional network stay: what convolutions, norms and activations return.
 StepMemory convolutional_memory(const TrainingJob& job, const Costs& costs) {
-  StepMemory memory;
+  Parts parts = {};
   double values = 0;
   for (const ConvolutionShape& each : job.shape.convolutions)
     values += static_cast<double>(each.size * each.size * each.outputs * each.count);
   const double weights = job.shape.parameters();
-  part(memory.parts, MemoryPart::weights) = weights * job.state.weights;
-  part(memory.parts, MemoryPart::gradients) = weights * job.state.gradients;
-  part(memory.parts, MemoryPart::master) = weights * job.state.master;
-  part(memory.parts, MemoryPart::moments) = weights * job.state.moments;
-  part(memory.parts, MemoryPart::activations) =
+  part(parts, MemoryPart::weights) = weights * job.state.weights;
+  part(parts, MemoryPart::gradients) = weights * job.state.gradients;
+  part(parts, MemoryPart::master) = weights * job.state.master;
+  part(parts, MemoryPart::moments) = weights * job.state.moments;
+  part(parts, MemoryPart::activations) =
       job.micro_batch * values * bytes_of(job.products) * costs.constant("memory.convolution");
-  for (const double each : memory.parts) memory.bytes += each;
-  part(memory.parts, MemoryPart::reserved) = memory.bytes * costs.constant("memory.reserved");
-  memory.bytes += part(memory.parts, MemoryPart::reserved);
-  return memory;
+  return with_reserve(parts, costs);
 }
 }  // namespace
 

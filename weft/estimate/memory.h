@@ -31,7 +31,6 @@ std::string_view name(MemoryPart part);
 struct StepMemory {
   double bytes = 0;
   std::array<double, memory_part_count> parts = {};  // they sum to `bytes`
-  bool on_last_stage = false;                        // of a pipeline, else the first needs most
 
   double part(MemoryPart which) const { return parts[static_cast<size_t>(which)]; }
 };

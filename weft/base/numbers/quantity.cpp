@@ -1,6 +1,7 @@
 #include "weft/base/numbers/quantity.h"
 
 #include <charconv>
+#include <cmath>
 #include <iterator>
 #include <string>
 
@@ -18,6 +19,14 @@ std::optional<int64_t> parse_count(std::string_view text, std::string_view unit)
   if (power == std::string_view::npos || (text.size() > 1 && !binary)) return std::nullopt;
   for (size_t i = 0; i <= power; ++i)
     if (__builtin_mul_overflow(value, binary ? 1024 : 1000, &value)) return std::nullopt;
+  return value;
+}
+
+std::optional<double> parse_number(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+    return std::nullopt;
   return value;
 }
 

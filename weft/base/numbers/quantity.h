@@ -1,4 +1,4 @@
-// Parses counts with unit suffixes.
+// Parses numbers, and counts with unit suffixes.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,9 @@ namespace weft {
 // Parses "32", "32K" = 32,000, "32Ki" = 32,768; M, G and T likewise; with `unit` "B" also "2GiB",
 // "2GB" and "512B". Returns nullopt for anything else and on overflow of int64.
 std::optional<int64_t> parse_count(std::string_view text, std::string_view unit = "");
+
+// Parses a finite decimal number: "1.5", "2e-4". Returns nullopt for anything else.
+std::optional<double> parse_number(std::string_view text);
 
 // Parses a count of bytes, which may have decimals: "1.5GiB", "512MiB", "2G", "4096".
 std::optional<int64_t> parse_bytes(std::string_view text);

@@ -1,11 +1,8 @@
 #include "weft/cli/estimate/training_estimate.h"
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
 #include <cmath>
 #include <limits>
-#include <ranges>
 
 #include <fmt/format.h>
 
@@ -20,14 +17,9 @@ namespace weft::cli {
 namespace {
 using train::Recipe;
 
-std::optional<double> parse_real(std::string_view text) {
-  double number = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (problem != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
+estimate::Costs costs_of(const DevicesOn& on, const estimate::Program& program) {
+  return {estimate::device_of(*on.model), program, estimate::shipped_constants()};
 }
-
-constexpr int64_t most_devices = 65536;
 
 // Returns the answers; none where the devices do not divide the batch.
 estimate::TrainingAnswers answers_of(const estimate::TrainingQuestion& question,
@@ -44,9 +36,7 @@ estimate::TrainingAnswers answers_of(const estimate::TrainingQuestion& question,
 int64_t devices_that_fit(estimate::TrainingQuestion question, const DevicesOn& on,
                          const EstimateFlags& flags) {
   for (question.devices *= 2; question.devices <= most_devices; question.devices *= 2) {
-    const estimate::Costs costs(estimate::device_of(*on.model),
-                                find_program(flags.as, question.devices),
-                                estimate::shipped_constants());
+    const estimate::Costs costs = costs_of(on, find_program(flags.as, question.devices));
     if (!answers_of(question, costs).fitting.empty()) return question.devices;
   }
   return 0;
@@ -94,53 +84,16 @@ double deadline_of(const std::string& text) {
   const std::pair<char, double> units[] = {{'d', 86400}, {'h', 3600}, {'m', 60}};
   for (const auto& [unit, seconds] : units)
     if (text.ends_with(unit))
-      if (const auto number = parse_real(std::string_view(text).substr(0, text.size() - 1));
+      if (const auto number = parse_number(std::string_view(text).substr(0, text.size() - 1));
           number && *number > 0)
         return *number * seconds;
   throw Error(ErrorKind::usage, "--deadline is a time such as 7d or 36h. Got '{}'.", text);
 }
 
 double budget_of(const std::string& text) {
-  if (const auto usd = parse_real(text); usd && *usd > 0) return *usd;
+  if (const auto usd = parse_number(text); usd && *usd > 0) return *usd;
   throw Error(ErrorKind::usage, "--budget is an amount of USD such as 500. Got '{}'.", text);
 }
-}  // namespace
-
-std::string DevicesOn::text() const {
-  return count == 1 ? std::string(model->id) : fmt::format("{}x{}", model->id, count);
-}
-
-std::vector<DevicesOn> estimated_devices(const std::string& names) {
-  std::vector<DevicesOn> devices;
-  for (const auto& part : std::views::split(names, ',')) {
-    const std::string_view whole(part.begin(), part.end());
-    std::string_view name = whole;
-    DevicesOn on;
-    const size_t x = name.rfind('x');
-    if (find_device(name) == nullptr && x != std::string_view::npos && x + 1 < name.size() &&
-        std::ranges::all_of(name.substr(x + 1), [](unsigned char c) { return std::isdigit(c); })) {
-      const auto number = parse_count(std::string(name.substr(x + 1)));
-      if (!number || *number < 1 || *number > most_devices)
-        throw Error(ErrorKind::usage, "--on {}: a number of devices is between 1 and {}.", whole,
-                    most_devices);
-      on.count = *number;
-      on.is_counted = true;
-      name = name.substr(0, x);
-    }
-    if (name == "all") {
-      for (const DeviceModel* each : device_models())
-        devices.push_back({each, on.count, on.is_counted});
-      continue;
-    }
-    on.model = find_device(name);
-    if (on.model == nullptr)
-      throw Error(ErrorKind::usage, "--on {}: no such machine. {}", whole, machine_hint(name));
-    devices.push_back(on);
-  }
-  return devices;
-}
-
-namespace {
 struct Bounds {
   double seconds = std::numeric_limits<double>::infinity();
   double usd = std::numeric_limits<double>::infinity();
@@ -201,8 +154,7 @@ RunEstimate Asker::answer(const DevicesOn& on) const {
     made.is_known = false;
     return made;
   }
-  made.answers = choose(asked, estimate::Costs(estimate::device_of(*on.model), program,
-                                               estimate::shipped_constants()));
+  made.answers = choose(asked, costs_of(on, program));
   return made;
 }
 
@@ -210,8 +162,7 @@ RunEstimate Asker::largest_batch(const DevicesOn& on) const {
   RunEstimate made = answer(on);
   if (!made.refusal.empty()) return made;
   estimate::TrainingQuestion asked = question(on, made.program);
-  const estimate::Costs costs(estimate::device_of(*on.model), made.program,
-                              estimate::shipped_constants());
+  const estimate::Costs costs = costs_of(on, made.program);
   asked.micro_batch = {};
   asked.accumulates = false;
   const double each = made.units / asked.global_batch;  // units of a sample
@@ -284,8 +235,7 @@ RunEstimate Asker::within(const DevicesOn& on, const Bounds& bounds) const {
 void Asker::explain_misfit(RunEstimate& made) const {
   const estimate::TrainingQuestion asked = question(made.on, made.program);
   made.devices_that_fit = devices_that_fit(asked, made.on, flags_);
-  made.remedies = remedies_of(asked, estimate::Costs(estimate::device_of(*made.on.model),
-                                                     made.program, estimate::shipped_constants()));
+  made.remedies = remedies_of(asked, costs_of(made.on, made.program));
 }
 }  // namespace
 

@@ -5,39 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "weft/cli/estimate/devices_on.h"
+#include "weft/cli/estimate/estimate_flags.h"
 #include "weft/estimate/choose.h"
 #include "weft/train/recipe/recipe.h"
 
-namespace weft {
-struct DeviceModel;
-}
-
 namespace weft::cli {
-
-struct EstimateFlags {
-  std::string as;              // the program: "pytorch"
-  std::string products;        // "f8"; "": by train.precision
-  std::string method;          // "lora"; "": all weights train
-  std::string deadline;        // of the run: "7d"; "": none
-  std::string budget;          // USD of the run; "": none
-  bool largest_batch = false;  // without accumulation, instead of the recipe's
-};
 
 // A BatchRate is the rate of a batch, in units per second.
 struct BatchRate {
   double batch = 0, rate = 0;
 };
-
-// DevicesOn are as many devices as "h100x8" says.
-struct DevicesOn {
-  const DeviceModel* model = nullptr;
-  int64_t count = 1;
-  bool is_counted = false;   // the user gave the number
-  std::string text() const;  // "h100x8"
-};
-// Parses --on. "all" is each device of the catalogue whose figures are known, "allx8" eight of
-// each. Throws Error(usage).
-std::vector<DevicesOn> estimated_devices(const std::string& names);
 
 // A Remedy is a change with which a run fits that does not fit as it was asked for.
 struct Remedy {
@@ -81,9 +59,10 @@ struct RunEstimate {
 std::vector<RunEstimate> estimate_training(const train::Recipe& recipe, const EstimateFlags& flags,
                                            const std::vector<DevicesOn>& devices);
 
-// Return the answer in words, and tables; several as one table. Of a run that does not fit, the
-// first returns the table of what does, and the second why.
+// Returns an estimate in words, then its tables; of several devices, one table that compares them;
+// of a single run that does not fit, the table of changes with which it fits.
 std::string estimate_text(const std::vector<RunEstimate>& all);
+// Returns the sentence that says why a run does not fit.
 std::string misfit_text(const RunEstimate& made);
 std::string estimate_json(const std::vector<RunEstimate>& all);
 

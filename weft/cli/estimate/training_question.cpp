@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "weft/device/catalogue.h"
 #include "weft/train/experiment.h"
@@ -35,11 +37,9 @@ Number products_of(const Recipe& recipe, const EstimateFlags& flags) {
         return recipe->train.precision == "tf32" ? Number::tf32 : Number::f32;
     }
   }
-  for (int each = 0; each < estimate::number_count; ++each)
-    if (name(static_cast<Number>(each)) == flags.products) return static_cast<Number>(each);
+  if (const auto number = estimate::find_number(flags.products)) return *number;
   throw Error(ErrorKind::usage,
-              "--products {}: no such type. They are f64, f32, tf32, f16, bf16, "
-              "i8, f8, f4.",
+              "--products {}: no such type. They are f64, f32, tf32, f16, bf16, i8, f8, f4.",
               flags.products);
 }
 
@@ -75,28 +75,9 @@ std::optional<estimate::Recompute> recompute_of(const Recipe& recipe) {
   return std::nullopt;
 }
 
-// What a driver, a framework and its libraries keep of a device's memory.
-constexpr double context_bytes = 1.2 * 0x1p30;
-}  // namespace
-
-const estimate::Program& find_program(const std::string& name, int64_t devices) {
-  if (const auto* program = estimate::find_program(program_of(name, devices))) return *program;
-  std::string all;
-  for (const estimate::Program& each : estimate::programs())
-    all += fmt::format("{}{}", all.empty() ? "" : ", ", each.name);
-  throw Error(ErrorKind::usage, "--as {}: no such program. They are {}.", name, all);
-}
-
 // 4-bit weights have scales of blocks of 64, which are in 8 bits themselves (Dettmers et al. 2023,
 // "QLoRA").
 constexpr Method all_methods[] = {{"full", 0}, {"lora", 2}, {"qlora", 0.516}};
-std::span<const Method> methods() { return all_methods; }
-
-void set_method(estimate::TrainingJob& job, const Method& method) {
-  if (method.frozen_bytes == 0) return;
-  job.method = estimate::Method::lora;
-  job.state.frozen = method.frozen_bytes;
-}
 
 const Method& find_method(const std::string& name) {
   const auto* found = std::ranges::find(all_methods, name.empty() ? "full" : name, &Method::name);
@@ -104,6 +85,26 @@ const Method& find_method(const std::string& name) {
     throw Error(ErrorKind::usage, "--method {}: no such method. They are full, lora and qlora.",
                 name);
   return *found;
+}
+
+// What a driver, a framework and its libraries keep of a device's memory.
+constexpr double context_bytes = 1.2 * 0x1p30;
+}  // namespace
+
+const estimate::Program& find_program(const std::string& name, int64_t devices) {
+  if (const auto* program = estimate::find_program(program_of(name, devices))) return *program;
+  std::vector<std::string_view> all;
+  for (const estimate::Program& each : estimate::programs()) all.push_back(each.name);
+  throw Error(ErrorKind::usage, "--as {}: no such program. They are {}.", name,
+              fmt::join(all, ", "));
+}
+
+std::span<const Method> methods() { return all_methods; }
+
+void set_method(estimate::TrainingJob& job, const Method& method) {
+  if (method.frozen_bytes == 0) return;
+  job.method = estimate::Method::lora;
+  job.state.frozen = method.frozen_bytes;
 }
 
 estimate::TrainingQuestion question_of(const train::Experiment& experiment,
@@ -134,8 +135,8 @@ estimate::TrainingQuestion question_of(const train::Experiment& experiment,
       .context = parallel.context,
       .expert = parallel.expert,
       .recompute = recompute_of(recipe)};
-  if (!recipe.where(keys::parallel::zero).empty() && recipe->parallel.zero != 1)
-    question.zero = static_cast<int>(parallel.zero);
+  // The default of ZeRO is that of the program.
+  if (parallel.zero != 1) question.zero = static_cast<int>(parallel.zero);
   if (recipe->train.micro_batch_size)
     question.micro_batch = static_cast<double>(*recipe->train.micro_batch_size);
   return question;

@@ -1,8 +1,11 @@
 // Says what an estimate found: in words first, then as tables, or as JSON.
 #include <algorithm>
-#include <cmath>
+#include <array>
+#include <numeric>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "weft/cli/estimate/training_estimate.h"
@@ -18,22 +21,42 @@ using nlohmann::json;
 using train::bytes_text;
 using train::count_text;
 
+// A LayoutPart is a way to share a step, in words, and as a letter in the width of a column.
+struct LayoutPart {
+  int64_t estimate::Layout::* parts;
+  std::string_view word, letter;
+};
+constexpr LayoutPart layout_parts[] = {{&estimate::Layout::shards, "shards", "s"},
+                                       {&estimate::Layout::replicas, "replicas", "d"},
+                                       {&estimate::Layout::tensor, "tensor", "t"},
+                                       {&estimate::Layout::pipeline, "pipeline", "p"},
+                                       {&estimate::Layout::interleave, "interleave", ""},
+                                       {&estimate::Layout::context, "context", "c"},
+                                       {&estimate::Layout::expert, "expert", "e"}};
+
 std::string layout_text(const estimate::TrainingAnswer& answer) {
   const estimate::Layout& layout = answer.layout;
-  std::string text;
-  auto add = [&](int64_t parts, std::string_view what) {
-    if (parts > 1) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, parts);
-  };
-  add(layout.shards, "shards");
-  add(layout.replicas, "replicas");
-  add(layout.tensor, "tensor");
-  add(layout.pipeline, "pipeline");
-  add(layout.interleave, "interleave");
-  add(layout.context, "context");
-  add(layout.expert, "expert");
-  if (layout.data() > 1 && layout.zero > 0)
-    text += fmt::format("{}ZeRO {}", text.empty() ? "" : ", ", layout.zero);
-  return text.empty() ? "one device" : text;
+  std::vector<std::string> shares;
+  for (const LayoutPart& each : layout_parts)
+    if (layout.*each.parts > 1)
+      shares.push_back(fmt::format("{} {}", each.word, layout.*each.parts));
+  if (layout.data() > 1 && layout.zero > 0) shares.push_back(fmt::format("ZeRO {}", layout.zero));
+  return shares.empty() ? "one device" : fmt::format("{}", fmt::join(shares, ", "));
+}
+
+// Returns "s32 d8 t4 p16".
+std::string short_layout(const estimate::Layout& layout) {
+  std::vector<std::string> shares;
+  for (const LayoutPart& each : layout_parts)
+    if (layout.*each.parts > 1 && !each.letter.empty())
+      shares.push_back(fmt::format("{}{}", each.letter, layout.*each.parts));
+  return shares.empty() ? "-" : fmt::format("{}", fmt::join(shares, " "));
+}
+
+json layout_json(const estimate::Layout& layout) {
+  json all{{"zero", layout.zero}};
+  for (const LayoutPart& each : layout_parts) all[std::string(each.word)] = layout.*each.parts;
+  return all;
 }
 
 std::string batch_text(const estimate::TrainingAnswer& answer) {
@@ -122,28 +145,35 @@ std::string words(const RunEstimate& made) {
   return text;
 }
 
+// Returns the parts of a sum, with the share of each.
+template <class Part, size_t count>
+std::string parts_table(const std::string& title, const std::array<double, count>& parts,
+                        std::string (*text)(double)) {
+  const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
+  Table table({title, "", "share"});
+  for (size_t i = 0; i < count; ++i)
+    if (parts[i] > 0)
+      table.row({std::string(name(static_cast<Part>(i))), text(parts[i]),
+                 fmt::format("{:.0f} %", 100 * parts[i] / sum)});
+  return table.text();
+}
+
+template <class Part, size_t count>
+json parts_json(const std::array<double, count>& parts) {
+  json all;
+  for (size_t i = 0; i < count; ++i) all[std::string(name(static_cast<Part>(i)))] = parts[i];
+  return all;
+}
+
 std::string tables(const RunEstimate& made) {
   const estimate::TrainingAnswer& best = made.best();
   Table table;
   table.row({"layout", layout_text(best)});
   table.row({"batch", batch_text(best)});
   std::string text = table.text();
-  Table memory({"memory of a device", "", "share"});
-  for (int i = 0; i < estimate::memory_part_count; ++i) {
-    const double bytes = best.memory.parts[static_cast<size_t>(i)];
-    if (bytes > 0)
-      memory.row({std::string(name(static_cast<estimate::MemoryPart>(i))), bytes_text(bytes),
-                  fmt::format("{:.0f} %", 100 * bytes / best.memory.bytes)});
-  }
-  text += "\n" + memory.text();
-  Table time({"time of a step", "", "share"});
-  for (int i = 0; i < estimate::part_count; ++i) {
-    const double seconds = best.time.parts[static_cast<size_t>(i)];
-    if (seconds > 0)
-      time.row({std::string(name(static_cast<estimate::Part>(i))), train::time_text(seconds),
-                fmt::format("{:.0f} %", 100 * seconds / best.time.seconds)});
-  }
-  text += "\n" + time.text();
+  text +=
+      "\n" + parts_table<estimate::MemoryPart>("memory of a device", best.memory.parts, bytes_text);
+  text += "\n" + parts_table<estimate::Part>("time of a step", best.time.parts, train::time_text);
   if (made.answers.fitting.size() > 1) {
     Table others({"other layouts", "memory", "step"});
     for (size_t i = 1; i < std::min<size_t>(4, made.answers.fitting.size()); ++i) {
@@ -155,21 +185,6 @@ std::string tables(const RunEstimate& made) {
     text += "\n" + others.text();
   }
   return text;
-}
-
-// Returns a layout in the width of a column: "d8 s32 t4 p16".
-std::string short_layout(const estimate::Layout& layout) {
-  std::string text;
-  auto add = [&](int64_t parts, char letter) {
-    if (parts > 1) text += fmt::format("{}{}{}", text.empty() ? "" : " ", letter, parts);
-  };
-  add(layout.replicas, 'd');
-  add(layout.shards, 's');
-  add(layout.tensor, 't');
-  add(layout.pipeline, 'p');
-  add(layout.context, 'c');
-  add(layout.expert, 'e');
-  return text.empty() ? "-" : text;
 }
 
 std::string comparison(const std::vector<RunEstimate>& all) {
@@ -218,24 +233,16 @@ json json_of(const RunEstimate& made) {
     return entry;
   }
   const estimate::TrainingAnswer& best = made.best();
-  const estimate::Layout& layout = best.layout;
-  entry["layout"] = {{"replicas", layout.replicas}, {"shards", layout.shards},
-                     {"zero", layout.zero},         {"tensor", layout.tensor},
-                     {"pipeline", layout.pipeline}, {"interleave", layout.interleave},
-                     {"context", layout.context},   {"expert", layout.expert}};
+  entry["layout"] = layout_json(best.layout);
   entry["micro_batch"] = best.job.micro_batch;
   entry["accumulation"] = best.job.accumulation;
   entry["recompute"] = name(best.job.recompute);
   entry["memory_bytes"] = best.memory.bytes;
-  for (int i = 0; i < estimate::memory_part_count; ++i)
-    entry["memory"][std::string(name(static_cast<estimate::MemoryPart>(i)))] =
-        best.memory.parts[static_cast<size_t>(i)];
+  entry["memory"] = parts_json<estimate::MemoryPart>(best.memory.parts);
   for (const BatchRate& each : made.batches)
     entry["batches"].push_back({{"batch", each.batch}, {"units_per_second", each.rate}});
   entry["step_seconds"] = best.time.seconds;
-  for (int i = 0; i < estimate::part_count; ++i)
-    entry["time"][std::string(name(static_cast<estimate::Part>(i)))] =
-        best.time.parts[static_cast<size_t>(i)];
+  entry["time"] = parts_json<estimate::Part>(best.time.parts);
   entry["unit"] = made.unit;
   entry["units_per_second"] = made.units / best.time.seconds;
   entry["steps"] = made.updates;

@@ -59,12 +59,16 @@ void check_device(const PlanArguments& arguments, const RecipeFlags& more) {
   }
 }
 
+// Returns whether a flag asks for a description of one compiled plan.
+bool describes_plan(const PlanArguments& arguments) {
+  return arguments.explain || !arguments.dot.empty() || !arguments.memory_svg.empty();
+}
+
 // Plans the inference of a published model.
 int plan_published(const PlanArguments& arguments, const RecipeFlags& more) {
   InferenceOptions options =
       inference_options("plan", arguments.recipe, joined(arguments.flags, more), arguments.model);
-  if (arguments.explain || !arguments.dot.empty() || !arguments.memory_svg.empty() ||
-      !arguments.tokens.empty() || !arguments.samples.empty())
+  if (describes_plan(arguments) || !arguments.tokens.empty() || !arguments.samples.empty())
     throw Error(ErrorKind::usage,
                 "--explain, --dot, --memory-svg, --tokens and --samples are for recipes. {} is a "
                 "model.",
@@ -95,7 +99,7 @@ void remark_on_precision(const Recipe& recipe) {
 namespace {
 // Estimates the run as a program would train it, by formula.
 int plan_as(const Recipe& recipe, const PlanArguments& arguments) {
-  if (arguments.explain || !arguments.dot.empty() || !arguments.memory_svg.empty())
+  if (describes_plan(arguments))
     throw Error(ErrorKind::usage,
                 "--explain, --dot and --memory-svg are for compiled plans. --as {} estimates.",
                 arguments.estimate.as);
@@ -128,7 +132,7 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
   const std::vector<std::string> devices =
       arguments.on.empty() ? std::vector<std::string>() : devices_on(arguments.on);
   if (devices.size() > 1) {
-    if (arguments.explain || !arguments.dot.empty() || !arguments.memory_svg.empty())
+    if (describes_plan(arguments))
       throw Error(ErrorKind::usage,
                   "--explain, --dot and --memory-svg describe one plan. Got --on {}.",
                   arguments.on);

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "weft/cli/estimate/training_estimate.h"
+#include "weft/cli/estimate/estimate_flags.h"
 #include "weft/cli/recipes/recipe_arguments.h"
 #include "weft/cli/show/terminal.h"
 #include "weft/cli/verbs/plan_inference.h"

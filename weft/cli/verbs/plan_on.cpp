@@ -1,7 +1,6 @@
 #include "weft/cli/verbs/plan_on.h"
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
 #include <ranges>
 #include <string_view>
@@ -12,6 +11,7 @@
 
 #include "weft/base/numbers/quantity.h"
 #include "weft/base/numbers/rounding.h"
+#include "weft/cli/estimate/devices_on.h"
 #include "weft/cli/measure/peaks.h"
 #include "weft/cli/recipes/recipe_flags.h"
 #include "weft/cli/show/terminal.h"
@@ -31,23 +31,17 @@ struct PlannedRecipe {
   std::string report_json, refusal;
 };
 
-// "h100x8" means eight GPUs, "h100x1" one.
-bool names_several(std::string_view name) {
-  const size_t x = name.rfind('x');
-  return x != std::string_view::npos && x + 1 < name.size() &&
-         std::ranges::all_of(name.substr(x + 1), [](unsigned char c) { return std::isdigit(c); }) &&
-         find_gpu(name.substr(0, x)) != nullptr;
-}
-
 std::string device_of(std::string_view name) {
   if (name == "cpu") return "cpu";
   if (name.empty()) throw Error(ErrorKind::usage, "--on has an empty name. Hint: --on h100,h200.");
   if (name.starts_with("cuda:")) name.remove_prefix(5);  // as printed by weft list gpus
-  if (names_several(name) && name.ends_with("x1")) name.remove_suffix(2);
+  const CountedName counted = split_count(name);
+  const bool is_counted = !counted.count.empty() && find_gpu(counted.name) != nullptr;
+  if (is_counted && counted.count == "1") name = counted.name;
   if (const DeviceModel* gpu = find_gpu(name)) return fmt::format("cuda:{}", gpu->id);
-  if (names_several(name))
+  if (is_counted)
     throw Error(ErrorKind::usage, "--on {}: a run uses one device. Hint: --on {}.", name,
-                name.substr(0, name.rfind('x')));
+                counted.name);
   throw Error(ErrorKind::usage, "--on {}: no such machine. {}", name, machine_hint(name));
 }
 

@@ -13,13 +13,6 @@
 
 namespace weft::train {
 namespace {
-std::optional<double> as_number(const std::string& text) {
-  double value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-    return std::nullopt;
-  return value;
-}
 // Returns whether a text is a number that exceeds the range of a double, such as 1e400.
 bool exceeds_double(const std::string& text) {
   double value = 0;
@@ -78,7 +71,7 @@ class Reader {
       std::vector<double> numbers;
       for (const YAML::Node& entry : node) {
         const auto integer = entry.IsScalar() ? parse_count(entry.Scalar()) : std::nullopt;
-        const auto number = entry.IsScalar() ? as_number(entry.Scalar()) : std::nullopt;
+        const auto number = entry.IsScalar() ? parse_number(entry.Scalar()) : std::nullopt;
         if (!integer && !number)
           fail(origin_, entry, key_.path, "lists hold numbers. Got " + shown(entry) + ".");
         if (integer) integers.push_back(*integer);
@@ -89,7 +82,7 @@ class Reader {
     }
     std::string value = scalar(node, "a value");
     if (auto integer = parse_count(value)) return *integer;
-    if (auto number = as_number(value)) return *number;
+    if (auto number = parse_number(value)) return *number;
     if (auto flag = as_flag(value)) return *flag;
     return value;
   }
@@ -139,7 +132,7 @@ class Reader {
     return *value;
   }
   double number(const YAML::Node& node) const {
-    auto value = as_number(scalar(node, "a number"));
+    auto value = parse_number(scalar(node, "a number"));
     if (!value && exceeds_double(scalar(node, "a number")))
       check_range(node, std::numeric_limits<double>::infinity());
     if (!value) wrong(node, "must be a number");
