@@ -118,8 +118,9 @@ void Control::come() {
       meeting.port = network_->listen(meeting.host, meeting.port);
     if (by_file) write_meeting(file, meeting);
     last_tick_ = now();
-    network_->start();
+    // Rank 0 comes first: a hello that is refused before would end the run for nobody.
     network_->post([this] { hub_of_all_->come(hello_); });
+    network_->start();
     wait_for_welcome(/*may_retry=*/false, until);
     if (by_file) unlink(file.c_str());
     if (!is_welcome()) {
